@@ -1,1 +1,2 @@
-//! Placeholder while the workspace is laid out.
+//! The examples are the files beside this folder: `cargo run --release --example NAME`.
+#![forbid(unsafe_code)]

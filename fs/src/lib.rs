@@ -1,1 +1,8 @@
-//! Placeholder while the workspace is laid out.
+//! Files for the `runtime` crate.
+//!
+//! The first operations: opening, reading and writing at offsets, closing.
+#![forbid(unsafe_code)]
+
+mod file;
+
+pub use file::File;

@@ -1,1 +1,18 @@
-//! Placeholder while the workspace is laid out.
+//! TCP for the `runtime` crate.
+//!
+//! Owns sockets, their options and names; the machine behind them is `runtime-core`.
+#![forbid(unsafe_code)]
+
+mod addr;
+mod tcp;
+mod transfer;
+
+pub use addr::{ToSocketAddrs, lookup_host};
+pub use tcp::listener::{Accept, Incoming, ListenerOptions, TcpListener};
+pub use tcp::split::{OwnedReadHalf, OwnedWriteHalf, ReuniteError};
+pub use tcp::stream::{InUseError, TcpStream};
+
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::addr::set_resolver;
+}

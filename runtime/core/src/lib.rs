@@ -1,1 +1,69 @@
-//! Placeholder while the workspace is laid out.
+//! The machine inside the `runtime` crate: ring, slots, executor, timers, and one file per operation.
+//!
+//! Use the `runtime` crate; this one is its implementation and follows its version.
+//!
+//! # Layers
+//!
+//! A file imports only from lower layers; a test keeps it so.
+//!
+//! | layer | files | what |
+//! |---|---|---|
+//! | L0 | `buf` `fd` `sys` | memory, descriptors, system calls |
+//! | L1 | `op` | one file per operation |
+//! | L2 | `ring` `slot` `wake` `wait` `time_queue` `metrics` `pool` | the parts, none of which knows another |
+//! | L3 | `driver` `run_queue` | ring and slots together; tasks as the loop sees them |
+//! | L4 | `context` | one of each, and the thread's pointer to it |
+//! | L5 | `submit` `duplex` `task` `time` `coop` | futures |
+//! | L6 | `exec` `probe` | the run loop, shutdown, reports |
+//! | L7 | `testing` | hooks for tests |
+//!
+//! # Invariants
+//!
+//! Cited by number in `SAFETY` comments.
+//!
+//! - **I1 Pinned.** An op does not move between `entry` and its final completion.
+//! - **I2 Owned.** In that time the slot owns the op: buffer, descriptor, addresses. A future holds a key only.
+//! - **I3 Pushed is pushed.** What can fail comes first; after the push only a completion frees the slot.
+//! - **I4 No foreign code under a borrow.** Wakers, `complete`, buffer methods and drops run when nothing is borrowed.
+//! - **I5 Complete always runs**, for orphans too; a descriptor made by the kernel is an owned value at once.
+//! - **I6 Shutdown drains.** Tasks drop first, then everything in flight is cancelled and reaped, then the ring goes.
+//!   What does not end within the limit is leaked, never freed.
+//! - **I7 One `thread_local`**, one door between threads.
+//! - **I8 No reference covers bytes in flight.** They lie behind raw pointers in slots.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("the runtime crate is built on io_uring, which only Linux has");
+
+#[cfg(all(target_os = "linux", not(target_pointer_width = "64")))]
+compile_error!("the runtime crate supports 64-bit Linux only");
+
+pub mod buf;
+pub mod fd;
+#[doc(hidden)]
+pub mod sys;
+
+pub mod op;
+
+pub mod metrics;
+mod pool;
+pub mod ring;
+mod slot;
+mod time_queue;
+pub mod wait;
+mod wake;
+
+mod driver;
+mod run_queue;
+
+mod context;
+
+pub mod coop;
+pub mod duplex;
+pub mod submit;
+pub mod task;
+pub mod time;
+
+pub mod exec;
+pub mod probe;
+#[doc(hidden)]
+pub mod testing;

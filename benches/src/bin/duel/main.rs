@@ -1,0 +1,52 @@
+//! The driver for times: runs the servers side by side and prints ratios taken within the same tenth of a second.
+//!
+//! ```text
+//! duel echo    [conns=64 msg=64] [slice=100]      CPU per request on open connections
+//! duel connect [conc=64]                          CPU per connection with one request
+//! duel accept  [burst=64]                         CPU per connection that is accepted and closed
+//! duel exec    [t=spawn1] [n=300000]              time per spawn, join and yield
+//! duel all
+//! ```
+//!
+//! Each takes `cycles=N` (or `--cycles N`) and `who=limit,ours,tokio,…`. Without the keys in brackets it goes through its
+//! default rows.
+
+#![forbid(unsafe_code)]
+
+mod exec;
+mod net;
+mod table;
+mod who;
+
+use std::process::ExitCode;
+
+use runtime_limit::Result;
+use runtime_limit::args::Args;
+
+fn main() -> ExitCode {
+    runtime_limit::main(run)
+}
+
+fn run(mut args: Args) -> Result<()> {
+    let command = args.command().to_owned();
+    match command.as_str() {
+        "echo" => net::echo(&mut args)?,
+        "connect" => net::connect(&mut args)?,
+        "accept" => net::accept(&mut args)?,
+        "exec" => exec::rows(&mut args)?,
+        "all" => return all(args),
+        _ => return Err("usage: duel echo|connect|accept|exec|all key=value…".into()),
+    }
+    args.finish()
+}
+
+/// Every default row; `cycles=` holds for all of them.
+fn all(mut args: Args) -> Result<()> {
+    let cycles = args.optional::<usize>("cycles")?;
+    args.finish()?;
+    for command in ["echo", "connect", "accept", "exec"] {
+        let cycles = cycles.map(|cycles| format!("cycles={cycles}"));
+        run(Args::parse([Some(command.to_owned()), cycles].into_iter().flatten()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! The names of the servers and how they are started.
+
+use std::process::Command;
+
+use benches::driver::{Child, program, run_pinned, start};
+use runtime_limit::Result;
+use runtime_limit::args::Args;
+
+/// The core that everything under measurement runs on.
+pub(crate) const SERVER_CORE: usize = 0;
+
+/// Name, program, further arguments. The tuned peers have our flags on their ring.
+const KNOWN: [(&str, &str, &[&str]); 11] = [
+    ("limit", "limit", &[]),
+    ("multi", "limit", &["mode=multi"]),
+    ("single", "limit", &["mode=single"]),
+    ("async-task", "peer-async-task", &[]),
+    ("ours", "ours", &[]),
+    ("tokio", "peer-tokio", &[]),
+    ("monoio", "peer-monoio", &[]),
+    ("monoio-defer", "peer-monoio", &["ring=defer"]),
+    ("compio", "peer-compio", &[]),
+    ("compio-defer", "peer-compio", &["ring=defer"]),
+    ("glommio", "peer-glommio", &[]),
+];
+
+/// Takes `who=`; the first name is what the others are compared with.
+pub(crate) fn names(args: &mut Args, default: &str) -> Result<Vec<String>> {
+    let list = args.value("who", default.to_owned())?;
+    Ok(list.split(',').map(str::to_owned).collect())
+}
+
+/// How `name` is run on the server's core.
+pub(crate) fn command(name: &str, arguments: &[String]) -> Result<Command> {
+    let (_, file, further) = KNOWN
+        .into_iter()
+        .find(|(known, ..)| *known == name)
+        .ok_or_else(|| format!("who={name}: it is one of {:?}", KNOWN.map(|(known, ..)| known)))?;
+    let mut command = run_pinned(SERVER_CORE, &program(file)?);
+    command.args(arguments).args(further);
+    Ok(command)
+}
+
+/// A server that is up.
+pub(crate) struct Server {
+    pub(crate) name: String,
+    pub(crate) child: Child,
+}
+
+/// Starts all of them. One that cannot be started is left out, with a line that says so.
+pub(crate) fn start_all(names: &[String], arguments: &[String]) -> Vec<Server> {
+    let mut servers = Vec::new();
+    for name in names {
+        match command(name, arguments).and_then(|mut command| start(&mut command)) {
+            Ok(child) => servers.push(Server { name: name.clone(), child }),
+            Err(error) => println!("  without {name}: {error}"),
+        }
+    }
+    servers
+}
+
+/// `name:port:pid,…`, as the load takes it.
+pub(crate) fn list(servers: &[Server]) -> String {
+    let entry = |server: &Server| format!("{}:{}:{}", server.name, server.child.port(), server.child.pid());
+    servers.iter().map(entry).collect::<Vec<_>>().join(",")
+}

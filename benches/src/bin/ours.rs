@@ -1,0 +1,92 @@
+//! The runtime: `echo`, `accept` and `exec`, see the README.
+//!
+//! The servers come to an orderly end after `requests=N` or `conns=N`, and print what the runtime has counted.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use benches::host::{Host, Ours};
+use benches::{exec, serve};
+use runtime::net::{TcpListener, TcpStream};
+use runtime_limit::Result;
+use runtime_limit::args::Args;
+
+fn main() -> ExitCode {
+    runtime_limit::main(run)
+}
+
+fn run(mut args: Args) -> Result<()> {
+    serve::bounds(&mut args)?;
+    match args.command() {
+        "echo" => Ours::new()?.block_on(echo(args)),
+        "accept" => Ours::new()?.block_on(accept(args)),
+        "exec" => exec::command::<Ours>(args),
+        _ => Err("usage: ours echo|accept|exec key=value…".into()),
+    }
+}
+
+async fn echo(mut args: Args) -> Result<()> {
+    let buffer_len = args.value("buf", 16 << 10)?;
+    serve::expect(&mut args, "requests")?;
+    let listener = listen(args)?;
+    runtime::spawn(async move {
+        let mut incoming = listener.incoming();
+        while let Some(stream) = incoming.next().await {
+            runtime::spawn(connection(accepted(stream), buffer_len));
+        }
+    });
+    print_counts("requests", serve::last_counted().await);
+    Ok(())
+}
+
+async fn connection(stream: TcpStream, buffer_len: usize) {
+    let mut buffer = Vec::with_capacity(buffer_len);
+    loop {
+        let read = stream.read(buffer).await;
+        let Ok(1..) = read.0 else { return };
+        let written = stream.write_all(read.1).await;
+        if written.0.is_err() {
+            return;
+        }
+        serve::count();
+        buffer = written.1;
+        buffer.clear();
+    }
+}
+
+async fn accept(mut args: Args) -> Result<()> {
+    serve::expect(&mut args, "conns")?;
+    let listener = listen(args)?;
+    runtime::spawn(async move {
+        let mut incoming = listener.incoming();
+        while let Some(stream) = incoming.next().await {
+            drop(accepted(stream));
+            serve::count();
+        }
+    });
+    print_counts("accepted", serve::last_counted().await);
+    Ok(())
+}
+
+fn listen(mut args: Args) -> Result<TcpListener> {
+    let listener = serve::listen(&mut args)?;
+    args.finish()?;
+    Ok(TcpListener::from_std(listener)?)
+}
+
+/// A figure of a server that could not accept is worth nothing, so the process ends.
+fn accepted(stream: std::io::Result<TcpStream>) -> TcpStream {
+    stream.unwrap_or_else(|error| {
+        eprintln!("accept: {error}");
+        std::process::exit(1);
+    })
+}
+
+fn print_counts(unit: &str, count: u64) {
+    let metrics = runtime::metrics();
+    println!(
+        "COUNTS {unit}={count} enters={} submissions={} completions={} polls={}",
+        metrics.enters, metrics.submissions, metrics.completions, metrics.polls
+    );
+}

@@ -1,0 +1,68 @@
+//! compio: `echo`, `accept` and `exec`, see the README. `ring=defer` sets its ring up with our flags.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use benches::host::{Compio, Host, RingSetup};
+use benches::{exec, serve};
+use compio::BufResult;
+use compio::io::{AsyncRead, AsyncWriteExt};
+use compio::net::{TcpListener, TcpStream};
+use runtime_limit::Result;
+use runtime_limit::args::Args;
+
+fn main() -> ExitCode {
+    runtime_limit::main(run)
+}
+
+fn run(mut args: Args) -> Result<()> {
+    serve::bounds(&mut args)?;
+    let setup = args.value("ring", RingSetup::Default)?;
+    match args.command() {
+        "echo" => Compio::with(setup)?.block_on(echo(args)),
+        "accept" => Compio::with(setup)?.block_on(accept(args)),
+        "exec" => exec::command::<Compio>(args),
+        _ => Err("usage: peer-compio echo|accept|exec key=value…".into()),
+    }
+}
+
+async fn echo(mut args: Args) -> Result<()> {
+    let buffer_len = args.value("buf", 16 << 10)?;
+    serve::expect(&mut args, "requests")?;
+    let listener = listen(args)?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        compio::runtime::spawn(connection(stream, buffer_len)).detach();
+    }
+}
+
+async fn connection(mut stream: TcpStream, buffer_len: usize) {
+    let mut buffer = Vec::with_capacity(buffer_len);
+    loop {
+        let BufResult(read, filled) = stream.read(buffer).await;
+        let Ok(1..) = read else { return };
+        let BufResult(written, filled) = stream.write_all(filled).await;
+        if written.is_err() {
+            return;
+        }
+        serve::count_or_exit("requests");
+        buffer = filled;
+        buffer.clear();
+    }
+}
+
+async fn accept(mut args: Args) -> Result<()> {
+    serve::expect(&mut args, "conns")?;
+    let listener = listen(args)?;
+    loop {
+        drop(listener.accept().await?);
+        serve::count_or_exit("accepted");
+    }
+}
+
+fn listen(mut args: Args) -> Result<TcpListener> {
+    let listener = serve::listen(&mut args)?;
+    args.finish()?;
+    Ok(TcpListener::from_std(listener)?)
+}

@@ -1,0 +1,47 @@
+//! compio on its ring.
+
+use std::future::Future;
+
+use compio::driver::ProactorBuilder;
+use compio::runtime::{JoinHandle, Runtime, RuntimeBuilder};
+use runtime_limit::Result;
+
+use super::{Host, RingSetup};
+
+/// A runtime of 1024 entries.
+#[derive(Debug)]
+pub struct Compio(Runtime);
+
+impl Compio {
+    /// Starts it on a ring with or without our flags.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn with(setup: RingSetup) -> Result<Self> {
+        let mut ring = ProactorBuilder::new();
+        ring.capacity(1024);
+        if setup == RingSetup::Defer {
+            ring.single_issuer(true).defer_taskrun(true);
+        }
+        Ok(Self(RuntimeBuilder::new().with_proactor(ring).build()?))
+    }
+}
+
+impl Host for Compio {
+    type Handle<T: 'static> = JoinHandle<T>;
+
+    fn new() -> Result<Self> {
+        Self::with(RingSetup::Default)
+    }
+
+    fn block_on<F: Future>(&mut self, future: F) -> F::Output {
+        self.0.block_on(future)
+    }
+
+    fn spawn<F>(future: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        compio::runtime::spawn(future)
+    }
+}

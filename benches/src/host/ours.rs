@@ -1,0 +1,38 @@
+//! The runtime that all this is about.
+
+use std::fmt;
+use std::future::Future;
+
+use runtime::task::JoinHandle;
+use runtime::{Builder, Runtime};
+use runtime_limit::Result;
+
+use super::Host;
+
+/// A runtime as `Builder` makes it.
+pub struct Ours(Runtime);
+
+impl fmt::Debug for Ours {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ours").finish_non_exhaustive()
+    }
+}
+
+impl Host for Ours {
+    type Handle<T: 'static> = JoinHandle<T>;
+
+    fn new() -> Result<Self> {
+        Ok(Self(Builder::new().build()?))
+    }
+
+    fn block_on<F: Future>(&mut self, future: F) -> F::Output {
+        self.0.block_on(future)
+    }
+
+    fn spawn<F>(future: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        runtime::spawn(future)
+    }
+}

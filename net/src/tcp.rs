@@ -1,0 +1,5 @@
+//! TCP: listeners, streams and their halves.
+
+pub(crate) mod listener;
+pub(crate) mod split;
+pub(crate) mod stream;

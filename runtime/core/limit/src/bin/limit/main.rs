@@ -1,0 +1,41 @@
+//! The limit: servers that are nothing but a loop around one ring.
+//!
+//! ```text
+//! limit echo   port=P buf=16384 requests=N secs=600      sends back what it receives
+//! limit accept port=P mode=multi|single conns=N secs=600 accepts and closes
+//! ```
+//!
+//! Both listen on 127.0.0.1, print `READY port=P` once they do (port 0 takes a free one), and end after the given
+//! number of requests or connections with a line `COUNTS`, or without one after `secs`.
+
+mod accept;
+mod echo;
+
+use std::process::ExitCode;
+
+use io_uring::{opcode, squeue, types};
+use runtime_limit::args::Args;
+use runtime_limit::{Result, process};
+
+const SUBMISSIONS: u32 = 1024;
+const COMPLETIONS: u32 = 8192;
+
+fn main() -> ExitCode {
+    runtime_limit::main(run)
+}
+
+fn run(mut args: Args) -> Result<()> {
+    process::exit_after(args.value("secs", 600)?);
+    process::raise_open_files()?;
+    match args.command() {
+        "echo" => echo::run(args),
+        "accept" => accept::run(args),
+        _ => Err("usage: limit echo|accept key=value…".into()),
+    }
+}
+
+/// Closes through the ring, with the next enter; nothing is said of it unless it fails.
+fn close(fd: u32, user_data: u64) -> squeue::Entry {
+    let entry = opcode::Close::new(types::Fd(fd as i32)).build();
+    entry.flags(squeue::Flags::SKIP_SUCCESS).user_data(user_data)
+}

@@ -1,0 +1,180 @@
+//! The context: everything that one runtime's thread needs, and the only `thread_local` of the crate (I7).
+//!
+//! Owns one of each part and the pointer to the runtime that the thread is running; knows nothing of futures.
+
+use std::cell::{Cell, RefCell};
+use std::ptr;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::driver::Driver;
+use crate::ring::{Ring, Setup, StartError};
+use crate::run_queue::{Runnable, Tasks};
+use crate::sys;
+use crate::time_queue::TimerQueue;
+use crate::wake::{Arrival, Door, RingId};
+
+thread_local! {
+    /// The runtime that this thread runs; null outside. No destructor, so it can be read at any time (ruling 16).
+    static CURRENT: Cell<*const Context> = const { Cell::new(ptr::null()) };
+}
+
+/// Operations that one poll of a task may complete without suspending (ruling 6).
+const BUDGET_OPS: u32 = 128;
+/// Bytes that one poll of a task may move without suspending.
+const BUDGET_BYTES: u32 = 1 << 20;
+
+pub(crate) struct Context {
+    pub(crate) driver: Driver,
+    pub(crate) tasks: Tasks,
+    pub(crate) timers: RefCell<TimerQueue>,
+    pub(crate) door: Arc<Door<Runnable>>,
+    pub(crate) clock: Clock,
+    /// Filled and emptied within one visit; kept for its memory.
+    pub(crate) arrivals: RefCell<Vec<Arrival<Runnable>>>,
+    budget_ops: Cell<u32>,
+    budget_bytes: Cell<u32>,
+    sigpipe_blocked: Cell<bool>,
+    this: Weak<Self>,
+}
+
+impl Context {
+    pub(crate) fn new(setup: &Setup) -> Result<Rc<Self>, StartError> {
+        // Asked for once, so that the answer is the parent's.
+        sys::same_process();
+        let ring = Ring::new(setup)?;
+        let door = Arc::new(Door::new(is_current).map_err(|error| StartError::wake(&error))?);
+        let driver = Driver::new(ring, door.event_fd());
+        Ok(Rc::new_cyclic(|this| Self {
+            driver,
+            tasks: Tasks::default(),
+            timers: RefCell::new(TimerQueue::new()),
+            door,
+            clock: Clock::new(),
+            arrivals: RefCell::new(Vec::new()),
+            budget_ops: Cell::new(BUDGET_OPS),
+            budget_bytes: Cell::new(BUDGET_BYTES),
+            sigpipe_blocked: Cell::new(false),
+            this: this.clone(),
+        }))
+    }
+
+    pub(crate) fn id(&self) -> RingId {
+        self.door.id()
+    }
+
+    /// For handles that must not keep the runtime alive.
+    pub(crate) fn weak(&self) -> Weak<Self> {
+        self.this.clone()
+    }
+
+    /// A task is about to be polled.
+    pub(crate) fn begin_poll(&self) {
+        self.budget_ops.set(BUDGET_OPS);
+        self.budget_bytes.set(BUDGET_BYTES);
+        self.driver.counters.polls.add(1);
+    }
+
+    /// Whether the running task may complete another operation without suspending.
+    pub(crate) fn has_budget(&self) -> bool {
+        self.budget_ops.get() > 0 && self.budget_bytes.get() > 0
+    }
+
+    /// An operation of `bytes` was completed without suspending.
+    pub(crate) fn spend(&self, bytes: usize) {
+        self.budget_ops.set(self.budget_ops.get().saturating_sub(1));
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.budget_bytes.set(self.budget_bytes.get().saturating_sub(bytes));
+    }
+
+    /// Keeps SIGPIPE from this thread until `block_on` returns (ruling 25).
+    pub(crate) fn block_sigpipe(&self) {
+        if !self.sigpipe_blocked.get() && sys::block_sigpipe() {
+            self.sigpipe_blocked.set(true);
+        }
+    }
+
+    pub(crate) fn restore_sigpipe(&self) {
+        if self.sigpipe_blocked.take() {
+            sys::unblock_sigpipe();
+        }
+    }
+}
+
+/// Translates between `Instant`s and the nanoseconds of the ring's clock.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    base: Instant,
+    base_ns: u64,
+}
+
+impl Clock {
+    fn new() -> Self {
+        // In this order: the nanoseconds are read later, so a deadline is never translated to a time before it.
+        let base = Instant::now();
+        Self { base, base_ns: sys::monotonic_ns() }
+    }
+
+    /// A time as nanoseconds of the monotonic clock; times out of reach are as far as can be said.
+    pub(crate) fn ns(&self, at: Instant) -> u64 {
+        const FAR: Duration = Duration::from_nanos(i64::MAX as u64 / 2);
+        let after = at.saturating_duration_since(self.base).min(FAR);
+        self.base_ns + after.as_nanos() as u64
+    }
+}
+
+/// Runs `f` with the context of the runtime that this thread runs.
+pub(crate) fn with<R>(f: impl FnOnce(&Context) -> R) -> Option<R> {
+    let current = CURRENT.get();
+    if current.is_null() {
+        return None;
+    }
+    // SAFETY: set by `Entered`, which borrows the context for as long as the pointer stands.
+    Some(f(unsafe { &*current }))
+}
+
+/// Like [`with`], for what only makes sense inside.
+#[track_caller]
+pub(crate) fn expect<R>(f: impl FnOnce(&Context) -> R) -> R {
+    match with(f) {
+        Some(result) => result,
+        None => outside(),
+    }
+}
+
+#[cold]
+#[track_caller]
+fn outside() -> ! {
+    panic!(
+        "this needs a running runtime, and the thread runs none: use it inside `Runtime::block_on`, \
+         `#[runtime::main]` or `#[runtime::test]`"
+    )
+}
+
+/// Whether this thread runs the runtime of this ring.
+pub(crate) fn is_current(id: RingId) -> bool {
+    with(|cx| cx.id() == id).unwrap_or(false)
+}
+
+/// Whether this thread runs any runtime.
+pub(crate) fn is_entered() -> bool {
+    !CURRENT.get().is_null()
+}
+
+/// Makes a context the current one until it is dropped, then restores the former.
+#[derive(Debug)]
+pub(crate) struct Entered<'a> {
+    former: *const Context,
+    _context: std::marker::PhantomData<&'a Context>,
+}
+
+pub(crate) fn enter(context: &Context) -> Entered<'_> {
+    Entered { former: CURRENT.replace(context), _context: std::marker::PhantomData }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        CURRENT.set(self.former);
+    }
+}

@@ -1,0 +1,59 @@
+//! The cooperative budget (ruling 6), and what else a resource may ask of the turn it runs in.
+//!
+//! An operation that completes without suspending spends from the budget of its task's poll; a task that has spent it
+//! is suspended at its next operation, so that no task keeps the thread by always finding its data ready.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use crate::context;
+use crate::op::{Kind, Rung};
+
+/// Suspends the task once if its budget is spent.
+///
+/// # Cancel safety
+///
+/// Holds nothing.
+pub async fn proceed() {
+    poll_fn(|task| {
+        if context::expect(|cx| cx.has_budget()) {
+            return Poll::Ready(());
+        }
+        task.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Says that an operation of `bytes` was completed without suspending.
+pub fn spend(bytes: usize) {
+    context::with(|cx| cx.spend(bytes));
+}
+
+/// Whether the task that runs has budget left.
+pub fn has_budget() -> bool {
+    context::with(|cx| cx.has_budget()).unwrap_or(true)
+}
+
+/// Whether an inline system call is the better way to write now: when the turn brought at most one completion.
+///
+/// In a batch each inline write wakes its peer at once and takes the batch apart; the writes of one enter wake their
+/// peers once.
+pub fn prefers_inline() -> bool {
+    context::with(|cx| cx.driver.last_reaped() <= 1).unwrap_or(false)
+}
+
+/// Counts an operation that did not go through the ring.
+pub fn count(kind: Kind, rung: Rung) {
+    context::with(|cx| cx.driver.counters.op(kind, rung));
+}
+
+/// Counts a connection that was gone before `accept` could hand it out.
+pub fn count_accept_skipped() {
+    context::with(|cx| cx.driver.counters.accept_skipped.add(1));
+}
+
+/// Keeps SIGPIPE from this thread until `block_on` returns; for writes to pipes.
+pub fn block_sigpipe() {
+    context::expect(|cx| cx.block_sigpipe());
+}

@@ -1,0 +1,372 @@
+//! A descriptor with two directions, each used by one operation at a time: sockets, pipe ends.
+//!
+//! Owns who may use a direction now, who waits for it, and what a dropped operation left behind (its *residue*). Knows
+//! nothing of which operations there are.
+//!
+//! A direction is taken as a [`Held`], which travels with the operation into its slot and comes back with it. When the
+//! operation's future is dropped, the `Held` stays with the orphan, so that the next user waits until it is settled:
+//! order holds, and nothing overtakes. What the orphan received is kept as residue and is what the next read returns;
+//! an error that the orphan ended with is the next operation's error (ruling 5).
+//!
+//! ```text
+//!   free ──acquire──▶ held (future, or operation in its slot) ──drop of Held──▶ free, next waiter is woken
+//! ```
+//!
+//! The state is plain data behind a lock that is never contended on one thread (ruling 3): when a handle moves to
+//! another thread while an orphan is still in flight on the old one, the new thread waits in the same list, and the old
+//! thread's ring, which has cancelled the orphan, wakes it from there.
+
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context as Task, Poll};
+
+use crate::buf::{self, IoBufMut};
+use crate::context;
+use crate::fd::Origin;
+use crate::wait::{Left, Ticket, WaitList};
+
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the descriptor.
+    Read,
+    /// To the descriptor.
+    Write,
+}
+
+/// A descriptor and the state of its two directions.
+#[derive(Debug)]
+pub struct Duplex {
+    fd: Option<OwnedFd>,
+    read: Mutex<Side>,
+    write: Mutex<Side>,
+    /// Closing may block for this socket, because it lingers.
+    slow_close: std::sync::atomic::AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Side {
+    held: bool,
+    waiters: WaitList,
+    residue: Residue,
+}
+
+/// What dropped operations left behind.
+#[derive(Debug, Default)]
+struct Residue {
+    data: Vec<u8>,
+    /// How much of `data` has been returned already.
+    taken: usize,
+    errno: Option<i32>,
+}
+
+impl Residue {
+    fn is_empty(&self) -> bool {
+        self.data.is_empty() && self.errno.is_none()
+    }
+
+    fn rest(&self) -> &[u8] {
+        &self.data[self.taken..]
+    }
+
+    fn advance(&mut self, n: usize) {
+        self.taken += n;
+        if self.taken == self.data.len() {
+            // Freed rather than kept: residue is rare and may be large.
+            self.data = Vec::new();
+            self.taken = 0;
+        }
+    }
+}
+
+impl Duplex {
+    /// Takes a descriptor over.
+    pub fn new(fd: OwnedFd) -> Arc<Self> {
+        Arc::new(Self {
+            fd: Some(fd),
+            read: Mutex::default(),
+            write: Mutex::default(),
+            slow_close: std::sync::atomic::AtomicBool::new(false),
+        })
+    }
+
+    /// The descriptor again, or `self` back while operations still use it. Residue is lost: look at
+    /// [`has_residue`](Self::has_residue) first.
+    pub fn into_fd(self: Arc<Self>) -> Result<OwnedFd, Arc<Self>> {
+        Arc::try_unwrap(self).map(|mut this| this.fd.take().expect("the descriptor is there until the end"))
+    }
+
+    /// Whether a dropped operation left something that the next one has to return.
+    pub fn has_residue(&self, direction: Direction) -> bool {
+        let side = self.side(direction);
+        !side.residue.rest().is_empty() || side.residue.errno.is_some()
+    }
+
+    /// Says whether closing the descriptor may block; if so it is closed by the blocking pool.
+    pub fn set_slow_close(&self, slow: bool) {
+        self.slow_close.store(slow, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Waits until nobody else uses this direction.
+    ///
+    /// # Cancel safety
+    ///
+    /// A waiter that is dropped leaves the queue; if it had been chosen, the next one is.
+    pub fn acquire(self: &Arc<Self>, direction: Direction) -> Acquire<'_> {
+        Acquire { duplex: self, direction, ticket: None }
+    }
+
+    /// Takes the direction if nobody uses or awaits it.
+    pub fn try_acquire(self: &Arc<Self>, direction: Direction) -> Option<Held> {
+        let clean = self.side(direction).take_if_free()?;
+        Some(self.held(direction, clean))
+    }
+
+    fn held(self: &Arc<Self>, direction: Direction, clean: bool) -> Held {
+        Held { duplex: Arc::clone(self), direction, clean }
+    }
+
+    fn side(&self, direction: Direction) -> MutexGuard<'_, Side> {
+        let side = match direction {
+            Direction::Read => &self.read,
+            Direction::Write => &self.write,
+        };
+        // Nothing panics while the lock is held.
+        side.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsFd for Duplex {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_ref().expect("the descriptor is there until the end").as_fd()
+    }
+}
+
+impl Drop for Duplex {
+    fn drop(&mut self) {
+        if *self.slow_close.get_mut()
+            && let Some(fd) = self.fd.take()
+        {
+            // close(2) of a socket that lingers waits for the peer, whatever O_NONBLOCK says.
+            crate::pool::run_detached(move || drop(fd));
+        }
+    }
+}
+
+impl Side {
+    /// Takes the direction unless somebody uses or awaits it; says whether there is no residue.
+    fn take_if_free(&mut self) -> Option<bool> {
+        (!self.held && self.waiters.is_empty()).then(|| self.take())
+    }
+
+    fn take(&mut self) -> bool {
+        self.held = true;
+        self.residue.is_empty()
+    }
+}
+
+/// Waits for a direction; from [`Duplex::acquire`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Acquire<'a> {
+    duplex: &'a Arc<Duplex>,
+    direction: Direction,
+    ticket: Option<Ticket>,
+}
+
+impl Future for Acquire<'_> {
+    type Output = Held;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Held> {
+        // Every operation comes through here, so this is where a task that never suspends is made to (ruling 6).
+        if !context::expect(|cx| cx.has_budget()) {
+            task.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let this = &mut *self;
+        if this.ticket.is_none() {
+            let taken = this.duplex.side(this.direction).take_if_free();
+            if let Some(clean) = taken {
+                return Poll::Ready(this.duplex.held(this.direction, clean));
+            }
+        }
+        this.wait(task)
+    }
+}
+
+impl Acquire<'_> {
+    #[cold]
+    fn wait(&mut self, task: &mut Task<'_>) -> Poll<Held> {
+        // Cloned before the lock is taken and dropped after it is released: wakers are foreign code (I4).
+        let waker = task.waker().clone();
+        let mut side = self.duplex.side(self.direction);
+        let taken = match self.ticket {
+            None => side.take_if_free(),
+            Some(ticket) => (!side.held && side.waiters.take(ticket)).then(|| side.take()),
+        };
+        if let Some(clean) = taken {
+            self.ticket = None;
+            drop(side);
+            return Poll::Ready(self.duplex.held(self.direction, clean));
+        }
+        let unused = match self.ticket {
+            None => {
+                self.ticket = Some(side.waiters.join(waker));
+                None
+            }
+            Some(ticket) => side.waiters.update(ticket, waker),
+        };
+        drop(side);
+        drop(unused);
+        Poll::Pending
+    }
+}
+
+impl Drop for Acquire<'_> {
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket else { return };
+        let mut side = self.duplex.side(self.direction);
+        let (left, unused) = side.waiters.leave(ticket);
+        let next = if left == Left::PassOn && !side.held { side.waiters.notify_one() } else { None };
+        drop(side);
+        drop(unused);
+        if let Some(next) = next {
+            next.wake();
+        }
+    }
+}
+
+/// The right to use one direction of a [`Duplex`] until it is dropped.
+#[derive(Debug)]
+pub struct Held {
+    duplex: Arc<Duplex>,
+    direction: Direction,
+    /// There was no residue when the direction was taken.
+    clean: bool,
+}
+
+impl Held {
+    /// The descriptor.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.duplex.as_fd()
+    }
+
+    /// What dropped operations left for a write: an error, told once.
+    ///
+    /// # Errors
+    ///
+    /// That error.
+    pub fn check(&mut self) -> io::Result<()> {
+        if self.clean {
+            return Ok(());
+        }
+        match self.duplex.side(self.direction).residue.errno.take() {
+            Some(errno) => Err(io::Error::from_raw_os_error(errno)),
+            None => Ok(()),
+        }
+    }
+
+    /// Serves a read from the residue, behind the first `at` bytes of the buffer; `None` when there is none. `peek`
+    /// leaves the residue where it is.
+    pub fn serve<B: IoBufMut>(&mut self, buf: &mut B, at: usize, peek: bool) -> Option<io::Result<usize>> {
+        if self.clean {
+            return None;
+        }
+        let mut side = self.duplex.side(self.direction);
+        if side.residue.rest().is_empty() {
+            // Bytes came before the error, so they went first.
+            let errno = if peek { side.residue.errno } else { side.residue.errno.take() };
+            self.clean = side.residue.is_empty();
+            return errno.map(|errno| Err(io::Error::from_raw_os_error(errno)));
+        }
+        // Taken out while the buffer's own methods, which are foreign code, run.
+        let mut residue = std::mem::take(&mut side.residue);
+        drop(side);
+        let n = buf::fill_at(buf, at, residue.rest());
+        if !peek {
+            residue.advance(n);
+        }
+        self.clean = residue.is_empty();
+        self.duplex.side(self.direction).residue = residue;
+        Some(Ok(n))
+    }
+}
+
+impl Origin for Held {
+    fn raw_fd(&self) -> RawFd {
+        self.duplex.as_fd().as_raw_fd()
+    }
+
+    fn keep_data(&mut self, data: &[u8]) {
+        if !data.is_empty() {
+            self.clean = false;
+            self.duplex.side(self.direction).residue.data.extend_from_slice(data);
+        }
+    }
+
+    fn keep_error(&mut self, errno: i32) {
+        // The kernel says these of the operation, not of the descriptor.
+        if !matches!(errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EFAULT)
+        {
+            self.clean = false;
+            self.duplex.side(self.direction).residue.errno = Some(errno);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut side = self.duplex.side(self.direction);
+        side.held = false;
+        let next = side.waiters.notify_one();
+        drop(side);
+        if let Some(next) = next {
+            next.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn duplex() -> Arc<Duplex> {
+        Duplex::new(crate::sys::eventfd().unwrap())
+    }
+
+    #[test]
+    fn residue_comes_first_in_pieces_and_then_the_error() {
+        let duplex = duplex();
+        let mut held = duplex.try_acquire(Direction::Read).unwrap();
+        held.keep_data(b"abcde");
+        held.keep_error(libc::ECONNRESET);
+        let mut peeked = Vec::with_capacity(3);
+        assert_eq!(held.serve(&mut peeked, 0, true).unwrap().unwrap(), 3);
+        let mut first = [0u8; 3];
+        assert_eq!(held.serve(&mut first, 0, false).unwrap().unwrap(), 3);
+        assert_eq!((&peeked[..], &first[..]), (&b"abc"[..], &b"abc"[..]));
+        let mut second = b"x".to_vec();
+        second.reserve_exact(4);
+        assert_eq!(held.serve(&mut second, 1, false).unwrap().unwrap(), 2);
+        assert_eq!(second, b"xde");
+        let error = held.serve(&mut second, 0, false).unwrap().unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ECONNRESET));
+        assert!(held.serve(&mut second, 0, false).is_none(), "told once");
+    }
+
+    #[test]
+    fn a_cancelled_orphan_leaves_no_error() {
+        let duplex = duplex();
+        let mut held = duplex.try_acquire(Direction::Write).unwrap();
+        held.keep_error(libc::ECANCELED);
+        assert!(!duplex.has_residue(Direction::Write));
+        assert!(duplex.try_acquire(Direction::Write).is_none(), "held");
+        assert!(duplex.try_acquire(Direction::Read).is_some(), "directions are independent");
+        drop(held);
+        assert!(duplex.try_acquire(Direction::Write).is_some());
+    }
+}

@@ -1,0 +1,360 @@
+//! The executor: [`Builder`], [`Runtime`] and the run loop.
+//!
+//! Owns the turn, the order in which things happen and the shutdown. Knows nothing of sockets or files.
+//!
+//! A turn:
+//!
+//! 1. polls as many tasks as were ready when it began (at most 256, and for about 500 µs);
+//! 2. takes what other threads handed in;
+//! 3. visits the kernel once, if there is anything to submit or to fetch, or sleeps there when nothing is ready;
+//! 4. stores every completion in its slot, then wakes;
+//! 5. fires the timers that are due.
+//!
+//! So tasks that are always ready cannot starve completions or timers, and a flood of completions cannot starve tasks.
+
+mod shutdown;
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context as Task, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use crate::context::{self, Context};
+use crate::metrics::Metrics;
+use crate::ring::{Setup, Wait};
+use crate::sys;
+use crate::task;
+use crate::time_queue::TimerKey;
+use crate::wake::handshake::Park;
+use crate::wake::{self, Arrival, OrphanSink};
+
+/// Tasks that one turn polls at most.
+const TURN_POLLS: usize = 256;
+/// Time after which a turn stops polling.
+const TURN_TIME: Duration = Duration::from_micros(500);
+/// Polls between two looks at the clock.
+const CLOCK_POLLS: usize = 8;
+
+/// How long a dropped runtime waits for what it cannot cancel.
+const DROP_LIMIT: Duration = Duration::from_secs(3);
+
+/// Configures a [`Runtime`].
+///
+/// ```
+/// let runtime = runtime_core::exec::Builder::new().entries(64).build().unwrap();
+/// assert_eq!(runtime.block_on(async { 42 }), 42);
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until it builds"]
+pub struct Builder {
+    setup: Setup,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Builder {
+    /// A ring of 256 entries.
+    pub fn new() -> Self {
+        Self { setup: Setup { entries: 256, ..Setup::default() } }
+    }
+
+    /// Entries of the submission queue, 1 to 32768, rounded up to a power of two. The completion queue has four times
+    /// as many. Under memory pressure the ring is built smaller rather than not at all.
+    pub fn entries(mut self, entries: u32) -> Self {
+        self.setup.entries = entries;
+        self
+    }
+
+    /// Test hooks; see [`Setup`].
+    #[doc(hidden)]
+    pub fn setup_mut(&mut self) -> &mut Setup {
+        &mut self.setup
+    }
+
+    /// Builds the runtime on this thread, where it stays.
+    ///
+    /// # Errors
+    ///
+    /// One line that says what is in the way and what helps: a seccomp filter, `kernel.io_uring_disabled`, the limit of
+    /// locked memory or of file descriptors, a kernel before 6.1. The inner error is a
+    /// [`StartError`](crate::ring::StartError).
+    #[doc(alias = "io_uring_setup")]
+    pub fn build(&self) -> io::Result<Runtime> {
+        if !(1..=32768).contains(&self.setup.entries) {
+            let text = format!("a ring has 1 to 32768 entries, not {}", self.setup.entries);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let context = Context::new(&self.setup)?;
+        wake::register(context.id(), Arc::clone(&context.door) as Arc<dyn OrphanSink>);
+        let waker = Waker::from(Arc::clone(&context.door));
+        Ok(Runtime { context, waker, ended: false })
+    }
+}
+
+/// One ring, one run queue and one timer queue, for the thread that built it.
+///
+/// Dropping it drops every task, cancels what is in flight and waits until the kernel has let go of it; see
+/// [`shutdown_timeout`](Runtime::shutdown_timeout).
+pub struct Runtime {
+    context: Rc<Context>,
+    waker: Waker,
+    ended: bool,
+}
+
+impl std::fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runtime").field("ring", &self.context.id()).finish_non_exhaustive()
+    }
+}
+
+impl Runtime {
+    /// A runtime with the defaults of [`Builder`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Builder::build`].
+    pub fn new() -> io::Result<Self> {
+        Builder::new().build()
+    }
+
+    /// Runs a future, and everything that it spawns, until the future completes. Tasks that are not finished then go
+    /// on in the next `block_on`.
+    ///
+    /// # Panics
+    ///
+    /// When the future panics; when this thread runs a runtime already; in a child of fork(2); when the kernel refuses
+    /// the ring.
+    #[track_caller]
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        assert!(
+            !context::is_entered(),
+            "`block_on` inside a running runtime would block it: use `.await` or `spawn` instead"
+        );
+        assert_same_process();
+        let cx = &*self.context;
+        let _entered = context::enter(cx);
+        let _sigpipe = RestoreSigpipe(cx);
+        let mut future = pin!(future);
+        let mut task = Task::from_waker(&self.waker);
+        cx.door.wake_root();
+        loop {
+            if cx.door.take_root() {
+                cx.begin_poll();
+                if let Poll::Ready(output) = future.as_mut().poll(&mut task) {
+                    // What was cancelled meanwhile is sent off now: there may be no next turn.
+                    if cx.driver.has_cancels() {
+                        visit(cx, Wait::No);
+                    }
+                    return output;
+                }
+            }
+            turn(cx);
+        }
+    }
+
+    /// What this runtime has counted.
+    pub fn metrics(&self) -> Metrics {
+        picture(&self.context)
+    }
+
+    /// Ends the runtime: drops every task on this thread, cancels everything in flight and waits at most `limit` for
+    /// the kernel to let go of it. Returns how many operations it had to leave behind.
+    ///
+    /// What is left behind (a write to a disk or a network file system that does not answer) is leaked with its
+    /// buffers, never freed. The kernel itself may keep the process from ending until such an operation is over.
+    pub fn shutdown_timeout(mut self, limit: Duration) -> usize {
+        self.end(limit)
+    }
+
+    fn end(&mut self, limit: Duration) -> usize {
+        if std::mem::replace(&mut self.ended, true) {
+            return 0;
+        }
+        shutdown::shutdown(&self.context, limit)
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.end(DROP_LIMIT);
+    }
+}
+
+struct RestoreSigpipe<'a>(&'a Context);
+
+impl Drop for RestoreSigpipe<'_> {
+    fn drop(&mut self) {
+        self.0.restore_sigpipe();
+    }
+}
+
+#[track_caller]
+fn assert_same_process() {
+    assert!(
+        sys::same_process(),
+        "this is a child of fork(2), which cannot use its parent's ring: start a runtime in a new process, or fork \
+         before the first one is built"
+    );
+}
+
+fn turn(cx: &Context) {
+    cx.driver.counters.turns.add(1);
+    run_tasks(cx);
+    if cx.door.handshake().take() {
+        take_arrivals(cx);
+    }
+    if cx.tasks.ready() > 0 || cx.door.root_is_woken() {
+        if cx.driver.has_work() {
+            visit(cx, Wait::No);
+        } else {
+            cx.driver.nothing_reaped();
+        }
+    } else {
+        idle(cx);
+    }
+    fire_timers(cx);
+}
+
+fn run_tasks(cx: &Context) {
+    let ready = cx.tasks.ready().min(TURN_POLLS);
+    let mut started = None;
+    for n in 1..=ready {
+        let Some(runnable) = cx.tasks.pop() else { break };
+        cx.begin_poll();
+        task::run(runnable);
+        if n % CLOCK_POLLS == 0 {
+            match started {
+                None => started = Some(Instant::now()),
+                Some(started) if started.elapsed() >= TURN_TIME => break,
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+/// Takes what other threads handed in.
+fn take_arrivals(cx: &Context) {
+    let mut arrivals = cx.arrivals.take();
+    cx.door.take(&mut arrivals);
+    let count = arrivals.len();
+    for arrival in arrivals.drain(..) {
+        match arrival {
+            Arrival::Task(runnable) => cx.tasks.push(runnable),
+            Arrival::Orphan(user_data) => cx.driver.orphan(crate::slot::SlotKey::from_user_data(user_data)),
+            Arrival::Timer(bits) => {
+                let waker = cx.timers.borrow_mut().remove(TimerKey::from_bits(bits));
+                drop(waker);
+            }
+            Arrival::Wake(place) => {
+                if let Some(waker) = cx.tasks.waker_at(place) {
+                    waker.wake();
+                }
+            }
+        }
+    }
+    cx.arrivals.replace(arrivals);
+    cx.driver.counters.foreign_wakes.add(count as u64);
+}
+
+/// Nothing is ready: sleeps until something is.
+fn idle(cx: &Context) {
+    let deadline = cx.timers.borrow().next_deadline();
+    let wait = match deadline {
+        None => Wait::One,
+        Some(deadline_ns) => match sys::monotonic_ns() {
+            // Never a wait with nothing left to wait for: it costs a hundred times a look.
+            now_ns if now_ns >= deadline_ns => Wait::No,
+            now_ns => Wait::Until { deadline_ns, now_ns },
+        },
+    };
+    if wait == Wait::No || cx.driver.must_not_wait() {
+        if cx.driver.has_work() {
+            return visit(cx, Wait::No);
+        }
+        // Only a timer is due, or completions lie in the queue that need no system call.
+        return fetch(cx);
+    }
+    match cx.door.handshake().park() {
+        Park::Stay => {
+            if cx.driver.has_work() {
+                visit(cx, Wait::No);
+            }
+        }
+        Park::Sleep => {
+            cx.driver.counters.parks.add(1);
+            let unpark = Unpark(cx);
+            visit(cx, wait);
+            drop(unpark);
+        }
+    }
+}
+
+/// The owner is awake again, whatever happened to the visit.
+struct Unpark<'a>(&'a Context);
+
+impl Drop for Unpark<'_> {
+    fn drop(&mut self) {
+        self.0.door.handshake().unpark();
+    }
+}
+
+/// Visits the kernel and acts on what it brought.
+fn visit(cx: &Context, wait: Wait) {
+    if let Err(error) = cx.driver.visit(wait) {
+        assert_same_process();
+        // Nothing that a program can do brings such a ring back; going on would spin.
+        panic!("io_uring_enter failed: {error}");
+    }
+    task::resume(cx.driver.act());
+}
+
+/// Acts on what lies in the completion queue already.
+fn fetch(cx: &Context) {
+    cx.driver.fetch();
+    task::resume(cx.driver.act());
+}
+
+fn fire_timers(cx: &Context) {
+    if cx.timers.borrow().len() == 0 {
+        return;
+    }
+    let now = sys::monotonic_ns();
+    let mut fired = 0;
+    loop {
+        let due = cx.timers.borrow_mut().pop_due(now);
+        let Some(waker) = due else { break };
+        fired += 1;
+        waker.wake();
+    }
+    cx.driver.count_wakes(fired);
+}
+
+fn picture(cx: &Context) -> Metrics {
+    let mut metrics = cx.driver.counters.picture();
+    metrics.in_flight = u64::from(cx.driver.in_flight());
+    metrics.tasks = cx.tasks.living() as u64;
+    metrics.ready = cx.tasks.ready() as u64;
+    metrics.timers = cx.timers.borrow().len() as u64;
+    metrics
+}
+
+/// What the runtime of this thread has counted.
+///
+/// # Panics
+///
+/// Outside a runtime.
+#[track_caller]
+pub fn metrics() -> Metrics {
+    context::expect(picture)
+}

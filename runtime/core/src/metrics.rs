@@ -1,0 +1,139 @@
+//! What a runtime counts about itself: [`Metrics`], and the cells behind it.
+//!
+//! Owns the counters; knows nothing of who counts or why.
+
+use std::cell::Cell;
+
+use crate::op::{Kind, Rung};
+
+/// A picture of one runtime's counters, from [`metrics`](crate::exec::metrics).
+///
+/// All counts are since the runtime was built; rates are differences of two pictures.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Calls of `io_uring_enter(2)`.
+    pub enters: u64,
+    /// Entries handed to the kernel, cancel requests and wake polls included.
+    pub submissions: u64,
+    /// Completions taken from the ring.
+    pub completions: u64,
+    /// Completions that belonged to no living operation.
+    pub stale_completions: u64,
+    /// Turns of the run loop.
+    pub turns: u64,
+    /// Polls of tasks and of the `block_on` future.
+    pub polls: u64,
+    /// Times that the thread went to sleep in the kernel.
+    pub parks: u64,
+    /// Wakes that came from other threads.
+    pub foreign_wakes: u64,
+    /// Operations whose future was dropped before they were over.
+    pub orphans: u64,
+    /// Cancel requests sent.
+    pub cancels: u64,
+    /// Entries that had to wait for room in the submission queue.
+    pub backlogged: u64,
+    /// Connections that were gone before `accept` could hand them out.
+    pub accept_skipped: u64,
+    /// Operations whose slot is in use now.
+    pub in_flight: u64,
+    /// Tasks that are spawned and not finished now.
+    pub tasks: u64,
+    /// Tasks that are ready to run now.
+    pub ready: u64,
+    /// Timers that are armed now.
+    pub timers: u64,
+    ops: Vec<u64>,
+}
+
+impl Metrics {
+    /// How often operations of this kind took this rung.
+    pub fn ops(&self, kind: Kind, rung: Rung) -> u64 {
+        self.ops.get(cell_index(kind, rung)).copied().unwrap_or(0)
+    }
+}
+
+fn cell_index(kind: Kind, rung: Rung) -> usize {
+    kind as usize * Rung::ALL.len() + rung as usize
+}
+
+const CELLS: usize = Kind::ALL.len() * Rung::ALL.len();
+
+#[derive(Debug)]
+pub(crate) struct Counters {
+    pub(crate) enters: Counter,
+    pub(crate) submissions: Counter,
+    pub(crate) completions: Counter,
+    pub(crate) stale_completions: Counter,
+    pub(crate) turns: Counter,
+    pub(crate) polls: Counter,
+    pub(crate) parks: Counter,
+    pub(crate) foreign_wakes: Counter,
+    pub(crate) orphans: Counter,
+    pub(crate) cancels: Counter,
+    pub(crate) backlogged: Counter,
+    pub(crate) accept_skipped: Counter,
+    ops: [Counter; CELLS],
+}
+
+impl Counters {
+    pub(crate) fn new() -> Self {
+        Self {
+            enters: Counter::default(),
+            submissions: Counter::default(),
+            completions: Counter::default(),
+            stale_completions: Counter::default(),
+            turns: Counter::default(),
+            polls: Counter::default(),
+            parks: Counter::default(),
+            foreign_wakes: Counter::default(),
+            orphans: Counter::default(),
+            cancels: Counter::default(),
+            backlogged: Counter::default(),
+            accept_skipped: Counter::default(),
+            ops: [const { Counter::new() }; CELLS],
+        }
+    }
+
+    pub(crate) fn op(&self, kind: Kind, rung: Rung) {
+        self.ops[cell_index(kind, rung)].add(1);
+    }
+
+    /// The counters; queue depths are the caller's to fill in.
+    pub(crate) fn picture(&self) -> Metrics {
+        Metrics {
+            enters: self.enters.get(),
+            submissions: self.submissions.get(),
+            completions: self.completions.get(),
+            stale_completions: self.stale_completions.get(),
+            turns: self.turns.get(),
+            polls: self.polls.get(),
+            parks: self.parks.get(),
+            foreign_wakes: self.foreign_wakes.get(),
+            orphans: self.orphans.get(),
+            cancels: self.cancels.get(),
+            backlogged: self.backlogged.get(),
+            accept_skipped: self.accept_skipped.get(),
+            ops: self.ops.iter().map(Counter::get).collect(),
+            ..Metrics::default()
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counter(Cell<u64>);
+
+impl Counter {
+    const fn new() -> Self {
+        Self(Cell::new(0))
+    }
+
+    pub(crate) fn add(&self, n: u64) {
+        self.0.set(self.0.get().wrapping_add(n));
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.get()
+    }
+}

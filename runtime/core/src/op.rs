@@ -1,0 +1,224 @@
+//! What an operation is: [`Op`] for one completion, [`Multi`] for many.
+//!
+//! Owns the contract between an operation and the slot that holds it, and the names ([`Kind`], [`Rung`]) under which
+//! operations are counted. Knows nothing of rings, slots or futures. Each opcode has a file of its own below.
+//!
+//! ```text
+//!            entry()                       final completion                complete(self, cqe) -> Output
+//!  created ──────────▶ owned by the slot ─────────────────▶ settled ──┬──▶ the future is polled
+//!                      (kernel may use it)                            └──▶ the future is gone: orphan(self, cqe)
+//! ```
+
+pub mod accept;
+pub mod close;
+pub mod connect;
+pub mod nop;
+pub mod open;
+pub mod poll_add;
+pub mod read;
+pub mod recv;
+pub mod send;
+pub mod vectored;
+pub mod write;
+
+use std::io;
+
+pub use io_uring::{opcode, squeue, types};
+
+/// One request to the kernel that ends with one completion.
+///
+/// Implement it to give the runtime a verb of your own and await it with [`submit`](crate::submit::submit). The slot
+/// owns the operation from the first poll of its future to its completion; the future only holds a key, so it may be
+/// dropped at any time.
+///
+/// # Safety
+///
+/// Every pointer in the entry stays valid, and unaliased where the kernel writes, from
+/// [`entry`](Op::entry) to the completion, provided that `self` is neither moved nor dropped in between. The entry
+/// leads to exactly one completion (no multishot, no zero-copy notification, no `SKIP_SUCCESS`) and is not linked.
+///
+/// # Examples
+///
+/// ```
+/// use runtime_core::op::{opcode, squeue, Cqe, Kind, Op};
+///
+/// struct Nop;
+///
+/// // SAFETY: the entry holds no pointers and completes once.
+/// unsafe impl Op for Nop {
+///     type Output = std::io::Result<u32>;
+///     const KIND: Kind = Kind::Other;
+///     fn entry(&mut self) -> squeue::Entry {
+///         opcode::Nop::new().build()
+///     }
+///     fn complete(self, cqe: Cqe) -> Self::Output {
+///         cqe.result()
+///     }
+/// }
+///
+/// let rt = runtime_core::exec::Builder::new().build().unwrap();
+/// assert_eq!(rt.block_on(runtime_core::submit::submit(Nop)).unwrap(), 0);
+/// ```
+pub unsafe trait Op: 'static {
+    /// What the user gets.
+    type Output;
+
+    /// The name under which the operation is counted.
+    const KIND: Kind;
+
+    /// Builds the ring entry; called at most once, when `self` already sits where it stays. The `user_data` is set by
+    /// the runtime.
+    fn entry(&mut self) -> squeue::Entry;
+
+    /// Turns the completion into the output; called exactly once unless [`orphan`](Op::orphan) is. An operation that
+    /// never reached the kernel, because its runtime is closing, completes with `ECANCELED` without an entry.
+    fn complete(self, cqe: Cqe) -> Self::Output;
+
+    /// Called instead of [`complete`](Op::complete) when the future is gone: keeps what must not be lost. By default
+    /// the output is made and dropped, which closes a descriptor that the kernel made.
+    fn orphan(self, cqe: Cqe)
+    where
+        Self: Sized,
+    {
+        drop(self.complete(cqe));
+    }
+}
+
+/// One request to the kernel that ends after any number of completions (multishot).
+///
+/// # Safety
+///
+/// As for [`Op`], but for any number of completions, all but the last with `IORING_CQE_F_MORE`; and the kernel keeps
+/// no pointer into `self` at all, since [`item`](Multi::item) borrows it while the request is in flight.
+pub unsafe trait Multi: 'static {
+    /// The name under which the operation is counted.
+    const KIND: Kind;
+
+    /// Builds the ring entry; called at most once.
+    fn entry(&mut self) -> squeue::Entry;
+
+    /// Takes one completion, in the kernel's order, the last one included ([`Cqe::more`] tells).
+    fn item(&mut self, cqe: Cqe);
+}
+
+/// The result and flags of one completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cqe {
+    result: i32,
+    flags: u32,
+}
+
+impl Cqe {
+    /// A completion with the kernel's `res` and `flags`.
+    pub const fn new(result: i32, flags: u32) -> Self {
+        Self { result, flags }
+    }
+
+    /// The completion of an operation that never reached the kernel.
+    pub const CANCELED: Self = Self::new(-libc::ECANCELED, 0);
+
+    /// The count or descriptor of a success, or the errno.
+    ///
+    /// The codes −512 … −516 of a worker that was interrupted are not for users; they read as `ECANCELED`.
+    pub fn result(self) -> io::Result<u32> {
+        match self.result {
+            0.. => Ok(self.result as u32),
+            -516..=-512 => Err(io::Error::from_raw_os_error(libc::ECANCELED)),
+            errno => Err(io::Error::from_raw_os_error(-errno)),
+        }
+    }
+
+    /// Whether the result is this errno.
+    pub fn is_errno(self, errno: i32) -> bool {
+        self.result == -errno
+    }
+
+    /// The flags (`IORING_CQE_F_*`).
+    pub fn flags(self) -> u32 {
+        self.flags
+    }
+
+    /// Whether further completions of the same request follow (`IORING_CQE_F_MORE`).
+    pub fn more(self) -> bool {
+        io_uring::cqueue::more(self.flags)
+    }
+}
+
+/// Names under which operations are counted in [`metrics`](crate::metrics::Metrics).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
+#[allow(missing_docs, reason = "the names are the kernel's opcodes")]
+pub enum Kind {
+    Accept,
+    Close,
+    Connect,
+    Nop,
+    Open,
+    PollAdd,
+    Read,
+    Recv,
+    Send,
+    Shutdown,
+    Write,
+    /// Operations that users define.
+    Other,
+}
+
+impl Kind {
+    /// Every kind, in the order of the counters.
+    pub const ALL: [Self; 12] = [
+        Self::Accept,
+        Self::Close,
+        Self::Connect,
+        Self::Nop,
+        Self::Open,
+        Self::PollAdd,
+        Self::Read,
+        Self::Recv,
+        Self::Send,
+        Self::Shutdown,
+        Self::Write,
+        Self::Other,
+    ];
+}
+
+/// The rungs of the ladder: how an operation was carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum Rung {
+    /// A system call on the runtime's thread that could not block.
+    Inline,
+    /// An entry of the ring; the kernel tries, arms its own poll and tries again.
+    Ring,
+    /// A poll request on the descriptor that was not ready, and then another try.
+    Reissue,
+    /// A worker: the blocking pool, or a kernel worker that was asked for.
+    Offload,
+}
+
+impl Rung {
+    /// Every rung, in the order of the counters.
+    pub const ALL: [Self; 4] = [Self::Inline, Self::Ring, Self::Reissue, Self::Offload];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_and_rungs_are_listed_in_their_order() {
+        assert!(Kind::ALL.iter().enumerate().all(|(i, &kind)| kind as usize == i));
+        assert!(Rung::ALL.iter().enumerate().all(|(i, &rung)| rung as usize == i));
+    }
+
+    #[test]
+    fn codes_of_interrupted_workers_never_reach_users() {
+        for code in -516..=-512 {
+            assert_eq!(Cqe::new(code, 0).result().unwrap_err().raw_os_error(), Some(libc::ECANCELED));
+        }
+        assert_eq!(Cqe::new(-libc::EPIPE, 0).result().unwrap_err().raw_os_error(), Some(libc::EPIPE));
+        assert_eq!(Cqe::new(i32::MAX, 0).result().unwrap(), i32::MAX as u32);
+    }
+}

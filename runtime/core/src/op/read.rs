@@ -1,0 +1,104 @@
+//! `IORING_OP_READ` and `IORING_OP_READV`: reading from a file or a pipe.
+
+use io_uring::{opcode, squeue, types};
+use std::io;
+
+use super::recv::{keep, received};
+use super::vectored::{Message, scatter};
+use super::{Cqe, Kind, Op};
+use crate::buf::{self, IoBufMut};
+use crate::fd::Origin;
+
+/// The offset that means "from where the kernel is", for what cannot be sought.
+pub const NO_OFFSET: u64 = u64::MAX;
+/// What one read or write of the kernel moves at most.
+pub(super) const MAX_BYTES: usize = 0x7fff_f000;
+
+/// Reads into one buffer.
+#[derive(Debug)]
+pub struct Read<B, F> {
+    buf: B,
+    origin: F,
+    offset: u64,
+}
+
+impl<B: IoBufMut, F: Origin> Read<B, F> {
+    /// Reads at `offset`, which is [`NO_OFFSET`] for pipes.
+    pub fn new(origin: F, buf: B, offset: u64) -> Self {
+        Self { buf, origin, offset }
+    }
+}
+
+// SAFETY: the buffer's memory is stable while it sits in the slot (the contract of `IoBufMut`); one completion.
+unsafe impl<B: IoBufMut, F: Origin> Op for Read<B, F> {
+    type Output = (io::Result<usize>, B, F);
+    const KIND: Kind = Kind::Read;
+
+    fn entry(&mut self) -> squeue::Entry {
+        let len = self.buf.capacity().min(MAX_BYTES) as u32;
+        let fd = types::Fd(self.origin.raw_fd());
+        opcode::Read::new(fd, self.buf.stable_mut_ptr(), len).offset(self.offset).build()
+    }
+
+    fn complete(mut self, cqe: Cqe) -> Self::Output {
+        // SAFETY: this completion's own count.
+        let result = unsafe { received(&mut self.buf, 0, cqe) };
+        (result, self.buf, self.origin)
+    }
+
+    fn orphan(self, cqe: Cqe) {
+        let (result, buf, mut origin) = self.complete(cqe);
+        keep(&mut origin, result, 0, buf::bytes(&buf), false);
+    }
+}
+
+/// Reads into several buffers, in order.
+#[derive(Debug)]
+pub struct ReadVectored<B, F> {
+    origin: F,
+    offset: u64,
+    message: Box<Message<B>>,
+}
+
+impl<B: IoBufMut, F: Origin> ReadVectored<B, F> {
+    /// At most the first 1024 buffers (`IOV_MAX`) are used.
+    pub fn new(origin: F, bufs: Vec<B>, offset: u64) -> Self {
+        Self { origin, offset, message: Message::new(bufs) }
+    }
+}
+
+// SAFETY: vector and buffers' memory live in the boxed message, which is stable; one completion.
+unsafe impl<B: IoBufMut, F: Origin> Op for ReadVectored<B, F> {
+    type Output = (io::Result<usize>, Vec<B>, F);
+    const KIND: Kind = Kind::Read;
+
+    fn entry(&mut self) -> squeue::Entry {
+        let fd = types::Fd(self.origin.raw_fd());
+        let (vector, len) = self.message.vector_for_reading();
+        opcode::Readv::new(fd, vector, len).offset(self.offset).build()
+    }
+
+    fn complete(self, cqe: Cqe) -> Self::Output {
+        let mut bufs = self.message.into_bufs();
+        let result = cqe.result().map(|n| {
+            // SAFETY: this completion's own count.
+            unsafe { scatter(&mut bufs, n as usize) }
+        });
+        (result, bufs, self.origin)
+    }
+
+    fn orphan(self, cqe: Cqe) {
+        let (result, bufs, mut origin) = self.complete(cqe);
+        match result {
+            Ok(mut n) => {
+                for buf in &bufs {
+                    let data = buf::bytes(buf);
+                    let part = n.min(data.len());
+                    origin.keep_data(&data[..part]);
+                    n -= part;
+                }
+            }
+            Err(error) => keep(&mut origin, Err(error), 0, &[], false),
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! The ring: set-up with its flag ladder, the submission backlog and `io_uring_enter(2)`.
+//!
+//! Owns the file descriptor and the two mapped queues. Knows nothing of slots, tasks or timers: entries go in,
+//! completions come out.
+
+mod start;
+
+use std::collections::VecDeque;
+use std::io;
+
+use io_uring::{EnterFlags, IoUring, cqueue, squeue};
+
+pub use start::{Setup, StartError};
+pub(crate) use start::{build as start_for_probe, io_uring_disabled};
+
+/// What this kernel's ring can do beyond the floor.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Features {
+    /// Timeouts of an enter may be absolute (6.12).
+    pub(crate) abs_timer: bool,
+    /// A waiting thread need not count as waiting for a disk (6.15).
+    pub(crate) no_iowait: bool,
+    /// The kernel says in shared memory that completions wait to be made (5.19).
+    taskrun_flag: bool,
+    /// Completions are only made inside an enter (6.1).
+    pub(crate) defer_taskrun: bool,
+}
+
+/// How long an enter may wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Not at all.
+    No,
+    /// For one completion.
+    One,
+    /// For one completion, at most until this time of the monotonic clock, in nanoseconds; `now` is read by the
+    /// caller, who has seen that it lies before.
+    Until { deadline_ns: u64, now_ns: u64 },
+}
+
+pub(crate) struct Ring {
+    io: IoUring,
+    features: Features,
+    /// Entries that found no room, in their order. Nothing is pushed past it.
+    backlog: VecDeque<squeue::Entry>,
+    /// Errnos that the next enters return instead of entering: fault injection for tests.
+    faults: VecDeque<i32>,
+    /// Enters in a row that failed for want of resources.
+    starved: u32,
+}
+
+/// Whether a push had room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    Queued,
+    Backlogged,
+}
+
+/// What `IORING_ENTER_EXT_ARG` points at (`struct io_uring_getevents_arg`).
+#[repr(C)]
+struct ExtArg {
+    sigmask: u64,
+    sigmask_sz: u32,
+    min_wait_usec: u32,
+    timespec: u64,
+}
+
+#[repr(C)]
+struct Timespec {
+    sec: i64,
+    nsec: i64,
+}
+
+impl Ring {
+    pub(crate) fn new(setup: &Setup) -> Result<Self, StartError> {
+        let (io, features) = start::build(setup)?;
+        Ok(Self { io, features, backlog: VecDeque::new(), faults: VecDeque::new(), starved: 0 })
+    }
+
+    pub(crate) fn features(&self) -> Features {
+        self.features
+    }
+
+    /// Entries of the submission and of the completion queue, as the kernel gave them.
+    pub(crate) fn sizes(&self) -> (u32, u32) {
+        (self.io.params().sq_entries(), self.io.params().cq_entries())
+    }
+
+    pub(crate) fn inject_faults(&mut self, errnos: &[i32]) {
+        self.faults.extend(errnos);
+    }
+
+    /// Queues an entry; without room it waits in the backlog, so it is never lost.
+    ///
+    /// # Safety
+    ///
+    /// What the entry points at stays valid until its completion (I1, I2).
+    pub(crate) unsafe fn push(&mut self, entry: squeue::Entry) -> Pushed {
+        if self.backlog.is_empty() {
+            // SAFETY: the caller's promise.
+            if unsafe { self.io.submission().push(&entry) }.is_ok() {
+                return Pushed::Queued;
+            }
+        }
+        self.backlog.push_back(entry);
+        Pushed::Backlogged
+    }
+
+    /// Moves as much of the backlog as fits into the submission queue and says whether all of it did.
+    fn refill(&mut self) -> bool {
+        let mut queue = self.io.submission();
+        while let Some(entry) = self.backlog.front() {
+            // SAFETY: whoever called `push` promised that the entry's pointers are valid until its completion.
+            if unsafe { queue.push(entry) }.is_err() {
+                return false;
+            }
+            self.backlog.pop_front();
+        }
+        true
+    }
+
+    /// Whether there is anything to hand to the kernel.
+    pub(crate) fn has_submissions(&mut self) -> bool {
+        !self.backlog.is_empty() || !self.io.submission().is_empty()
+    }
+
+    /// Number of entries in the backlog.
+    pub(crate) fn backlog_len(&self) -> usize {
+        self.backlog.len()
+    }
+
+    /// Takes the backlog away: entries that never reached the kernel, for the drain of a closing runtime.
+    pub(crate) fn take_backlog(&mut self) -> Vec<u64> {
+        self.backlog.drain(..).map(|entry| entry.get_user_data()).collect()
+    }
+
+    /// Whether the kernel has completions that only an enter brings out.
+    pub(crate) fn needs_enter(&mut self) -> bool {
+        let queue = self.io.submission();
+        let overflow = queue.cq_overflow();
+        if self.features.taskrun_flag { overflow || queue.taskrun() } else { overflow || self.features.defer_taskrun }
+    }
+
+    /// Whether completions lie in the queue.
+    pub(crate) fn has_completions(&mut self) -> bool {
+        !self.io.completion().is_empty()
+    }
+
+    /// Hands everything queued to the kernel with as few system calls as the queue's size allows (one, unless there
+    /// is a backlog) and waits as told. Returns the number of entries submitted and of system calls made.
+    ///
+    /// Interruptions and shortages of the kernel (`EINTR`, `EAGAIN`, `EBUSY`, `ENOMEM`) are not errors: whatever was
+    /// not taken stays queued for the next enter.
+    pub(crate) fn enter(&mut self, wait: Wait) -> io::Result<(u64, u64)> {
+        let (mut submitted, mut calls) = (0, 0);
+        while !self.refill() {
+            calls += 1;
+            match self.enter_once(Wait::No)? {
+                // The queue is full and the kernel takes nothing: completions must be reaped first.
+                0 => return Ok((submitted, calls)),
+                n => submitted += u64::from(n),
+            }
+        }
+        calls += 1;
+        submitted += u64::from(self.enter_once(wait)?);
+        Ok((submitted, calls))
+    }
+
+    fn enter_once(&mut self, wait: Wait) -> io::Result<u32> {
+        if let Some(errno) = self.faults.pop_front() {
+            return self.after_enter(Err(io::Error::from_raw_os_error(errno)));
+        }
+        let to_submit = self.io.submission().len() as u32;
+        let mut flags = EnterFlags::GETEVENTS;
+        if self.features.no_iowait {
+            flags |= EnterFlags::NO_IOWAIT;
+        }
+        let submitter = self.io.submitter();
+        let result = match wait {
+            Wait::No | Wait::One => {
+                let min_complete = u32::from(wait == Wait::One);
+                // SAFETY: no argument is passed; the entries are valid (see `push`).
+                unsafe { submitter.enter::<libc::sigset_t>(to_submit, min_complete, flags.bits(), None) }
+            }
+            Wait::Until { deadline_ns, now_ns } => {
+                let ns = if self.features.abs_timer {
+                    flags |= EnterFlags::ABS_TIMER;
+                    deadline_ns
+                } else {
+                    deadline_ns.saturating_sub(now_ns).max(1)
+                };
+                let timespec = Timespec { sec: (ns / 1_000_000_000) as i64, nsec: (ns % 1_000_000_000) as i64 };
+                let arg =
+                    ExtArg { sigmask: 0, sigmask_sz: 0, min_wait_usec: 0, timespec: (&raw const timespec) as u64 };
+                let flags = flags | EnterFlags::EXT_ARG;
+                // SAFETY: `arg` and the timespec behind it live until the call returns.
+                unsafe { submitter.enter(to_submit, 1, flags.bits(), Some(&arg)) }
+            }
+        };
+        self.after_enter(result.map(|n| n as u32))
+    }
+
+    fn after_enter(&mut self, result: io::Result<u32>) -> io::Result<u32> {
+        let error = match result {
+            Ok(submitted) => {
+                self.starved = 0;
+                return Ok(submitted);
+            }
+            Err(error) => error,
+        };
+        match error.raw_os_error() {
+            Some(libc::EINTR | libc::ETIME) => Ok(0),
+            Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => {
+                self.starved += 1;
+                if self.starved > 16 {
+                    // The kernel is short of memory: trying again at once would only burn the core.
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                Ok(0)
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// The completions that lie in the queue now.
+    pub(crate) fn completions(&mut self) -> cqueue::CompletionQueue<'_> {
+        self.io.completion()
+    }
+}

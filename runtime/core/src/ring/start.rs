@@ -1,0 +1,293 @@
+//! Building a ring: which flags, which size, and what to say when the kernel refuses.
+//!
+//! Owns the ladder of set-up flags and the sentences of [`StartError`]; knows nothing of how a ring is used.
+
+use std::io;
+
+use io_uring::{IoUring, Probe, opcode};
+
+use super::Features;
+use crate::sys;
+
+/// The oldest kernel that the runtime supports.
+const KERNEL_FLOOR: (u32, u32) = (6, 1);
+const MIN_ENTRIES: u32 = 8;
+
+/// How a ring is to be built.
+#[derive(Debug, Clone, Default)]
+pub struct Setup {
+    /// Entries of the submission queue; rounded up to a power of two by the kernel.
+    pub entries: u32,
+    /// Entries of the completion queue; 0 means four times `entries`.
+    pub cq_entries: u32,
+    /// Test hook: set-up calls fail with `EINVAL` while they ask for one of these flags (`IORING_SETUP_*`).
+    pub refuse_flags: u32,
+    /// Test hook: every set-up call fails with this errno.
+    pub fail_with: Option<i32>,
+    /// Test hook: opcodes that are treated as missing.
+    pub missing_opcodes: Vec<u8>,
+}
+
+/// One step of the ladder: what to ask for. Each step drops the youngest flag of the one before.
+#[derive(Debug, Clone, Copy)]
+struct Flags {
+    no_sqarray: bool,
+    defer_taskrun: bool,
+    single_issuer: bool,
+    coop_taskrun: bool,
+    taskrun_flag: bool,
+    submit_all: bool,
+}
+
+const LADDER: [Flags; 6] = {
+    let all = Flags {
+        no_sqarray: true,
+        defer_taskrun: true,
+        single_issuer: true,
+        coop_taskrun: false,
+        taskrun_flag: true,
+        submit_all: true,
+    };
+    let no_array = Flags { no_sqarray: false, ..all };
+    let coop = Flags { defer_taskrun: false, coop_taskrun: true, ..no_array };
+    let shared = Flags { single_issuer: false, ..coop };
+    let plain = Flags { coop_taskrun: false, taskrun_flag: false, ..shared };
+    [all, no_array, coop, shared, plain, Flags { submit_all: false, ..plain }]
+};
+
+const SETUP_SUBMIT_ALL: u32 = 1 << 7;
+const SETUP_COOP_TASKRUN: u32 = 1 << 8;
+const SETUP_TASKRUN_FLAG: u32 = 1 << 9;
+const SETUP_SINGLE_ISSUER: u32 = 1 << 12;
+const SETUP_DEFER_TASKRUN: u32 = 1 << 13;
+const SETUP_NO_SQARRAY: u32 = 1 << 16;
+
+impl Flags {
+    fn bits(self) -> u32 {
+        let bit = |on: bool, bit: u32| if on { bit } else { 0 };
+        bit(self.no_sqarray, SETUP_NO_SQARRAY)
+            | bit(self.defer_taskrun, SETUP_DEFER_TASKRUN)
+            | bit(self.single_issuer, SETUP_SINGLE_ISSUER)
+            | bit(self.coop_taskrun, SETUP_COOP_TASKRUN)
+            | bit(self.taskrun_flag, SETUP_TASKRUN_FLAG)
+            | bit(self.submit_all, SETUP_SUBMIT_ALL)
+    }
+
+    fn build(self, entries: u32, setup: &Setup) -> io::Result<IoUring> {
+        if let Some(errno) = setup.fail_with {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        if self.bits() & setup.refuse_flags != 0 {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let mut builder = IoUring::builder();
+        // The queues are not for children: a forked process must not reach the parent's ring (ruling on fork).
+        builder.dontfork();
+        builder.setup_cqsize(if setup.cq_entries == 0 { entries * 4 } else { setup.cq_entries.max(entries) });
+        if self.no_sqarray {
+            builder.setup_no_sqarray();
+        }
+        if self.defer_taskrun {
+            builder.setup_defer_taskrun();
+        }
+        if self.single_issuer {
+            builder.setup_single_issuer();
+        }
+        if self.coop_taskrun {
+            builder.setup_coop_taskrun();
+        }
+        if self.taskrun_flag {
+            builder.setup_taskrun_flag();
+        }
+        if self.submit_all {
+            builder.setup_submit_all();
+        }
+        builder.build(entries)
+    }
+}
+
+pub(crate) fn build(setup: &Setup) -> Result<(IoUring, Features), StartError> {
+    let mut entries = setup.entries.max(1);
+    let mut step = 0;
+    loop {
+        let flags = LADDER[step];
+        let error = match flags.build(entries, setup) {
+            Ok(ring) => return finish(ring, flags, setup),
+            Err(error) => error,
+        };
+        match error.raw_os_error() {
+            Some(libc::EINVAL) if step + 1 < LADDER.len() => step += 1,
+            // Rings count against the locked memory of the user, and what others gave back comes late.
+            Some(libc::ENOMEM) if entries > MIN_ENTRIES => entries = (entries / 2).max(MIN_ENTRIES),
+            errno => return Err(StartError::setup(errno.unwrap_or(libc::EIO), entries)),
+        }
+    }
+}
+
+fn finish(ring: IoUring, flags: Flags, setup: &Setup) -> Result<(IoUring, Features), StartError> {
+    let params = ring.params();
+    let features = Features {
+        abs_timer: params.is_feature_min_timeout(),
+        no_iowait: params.is_feature_no_iowait(),
+        taskrun_flag: flags.taskrun_flag,
+        defer_taskrun: flags.defer_taskrun,
+    };
+    if !(params.is_feature_ext_arg() && params.is_feature_nodrop()) {
+        return Err(StartError::too_old("timeouts of io_uring_enter or lossless completions"));
+    }
+    let mut probe = Probe::new();
+    ring.submitter()
+        .register_probe(&mut probe)
+        .map_err(|error| StartError::register(error.raw_os_error().unwrap_or(libc::EIO)))?;
+    for (code, name) in REQUIRED {
+        if !probe.is_supported(code) || setup.missing_opcodes.contains(&code) {
+            return Err(StartError::too_old(name));
+        }
+    }
+    // Only saves the look-up of the descriptor in each enter; a kernel that refuses serves just as well.
+    let _ = ring.submitter().register_ring_fd();
+    Ok((ring, features))
+}
+
+/// Opcodes without which nothing works, and their names.
+const REQUIRED: [(u8, &str); 5] = [
+    (opcode::PollAdd::CODE, "IORING_OP_POLL_ADD"),
+    (opcode::AsyncCancel::CODE, "IORING_OP_ASYNC_CANCEL"),
+    (opcode::Accept::CODE, "IORING_OP_ACCEPT"),
+    (opcode::Recv::CODE, "IORING_OP_RECV"),
+    (opcode::Send::CODE, "IORING_OP_SEND"),
+];
+
+/// Why a runtime could not start: one line with the cause and the cure.
+///
+/// It is the inner error of the [`io::Error`] that [`Builder::build`](crate::exec::Builder::build) returns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartError {
+    errno: i32,
+    text: String,
+}
+
+impl StartError {
+    /// The kernel's errno.
+    pub fn raw_os_error(&self) -> i32 {
+        self.errno
+    }
+
+    fn new(errno: i32, text: String) -> Self {
+        Self { errno, text }
+    }
+
+    fn setup(errno: i32, entries: u32) -> Self {
+        let name = "io_uring cannot be set up";
+        let text = match errno {
+            libc::EPERM => match io_uring_disabled() {
+                Some(2) => format!(
+                    "{name}: kernel.io_uring_disabled is 2 (off for everyone); set it to 0 with `sysctl kernel.io_uring_disabled=0`"
+                ),
+                Some(1) => format!(
+                    "{name}: kernel.io_uring_disabled is 1 and this process has neither CAP_SYS_ADMIN nor the group in kernel.io_uring_group; set it to 0 or join the group"
+                ),
+                _ => format!(
+                    "{name}: the call is forbidden (EPERM), most likely by a seccomp filter, as in the default profile of container engines; allow io_uring_setup, io_uring_enter and io_uring_register"
+                ),
+            },
+            libc::ENOSYS => {
+                let (major, minor) = sys::kernel_version();
+                if (major, minor) >= KERNEL_FLOOR {
+                    format!(
+                        "{name}: the call is hidden (ENOSYS) though kernel {major}.{minor} has it, so a seccomp filter or a sandbox hides it; allow io_uring_setup, io_uring_enter and io_uring_register"
+                    )
+                } else {
+                    return Self::too_old("io_uring");
+                }
+            }
+            libc::EACCES => format!(
+                "{name}: a security module forbids it (EACCES); allow the io_uring class for this program in SELinux or AppArmor"
+            ),
+            libc::ENOMEM => {
+                let soft =
+                    sys::rlimit(libc::RLIMIT_MEMLOCK).map_or_else(|| "unknown".to_owned(), |(soft, _)| bytes(soft));
+                format!(
+                    "{name}: no memory for {entries} entries (ENOMEM); the limit of locked memory (RLIMIT_MEMLOCK) is {soft} for all processes of this user; raise it with `ulimit -l` or LimitMEMLOCK=, or lower `entries`"
+                )
+            }
+            libc::EMFILE | libc::ENFILE => Self::descriptors(name, errno),
+            libc::EINVAL => {
+                if sys::kernel_version() < KERNEL_FLOOR {
+                    return Self::too_old("the ring flags");
+                }
+                format!(
+                    "{name}: the kernel refuses every combination of flags (EINVAL) for {entries} entries; use a power of two from {MIN_ENTRIES} to 32768 for `entries`"
+                )
+            }
+            errno => format!("{name}: {}", io::Error::from_raw_os_error(errno)),
+        };
+        Self::new(errno, text)
+    }
+
+    fn register(errno: i32) -> Self {
+        let cause = io::Error::from_raw_os_error(errno);
+        Self::new(
+            errno,
+            format!(
+                "io_uring can be set up but not configured: io_uring_register failed ({cause}), most likely because a seccomp filter allows only io_uring_setup; allow io_uring_register and io_uring_enter too"
+            ),
+        )
+    }
+
+    /// The wake-up descriptor of the runtime could not be made.
+    pub(crate) fn wake(error: &io::Error) -> Self {
+        let errno = error.raw_os_error().unwrap_or(libc::EIO);
+        let name = "the wake-up descriptor cannot be made";
+        let text = match errno {
+            libc::EMFILE | libc::ENFILE => Self::descriptors(name, errno),
+            _ => format!("{name}: {error}"),
+        };
+        Self::new(errno, text)
+    }
+
+    fn descriptors(name: &str, errno: i32) -> String {
+        if errno == libc::ENFILE {
+            return format!("{name}: the system has no file descriptor left (ENFILE); raise fs.file-max");
+        }
+        let soft = sys::rlimit(libc::RLIMIT_NOFILE).map_or_else(|| "unknown".to_owned(), |(soft, _)| soft.to_string());
+        format!(
+            "{name}: this process has no file descriptor left (EMFILE); the limit (RLIMIT_NOFILE) is {soft}; raise it with `ulimit -n` or LimitNOFILE="
+        )
+    }
+
+    fn too_old(what: &str) -> Self {
+        let (major, minor) = sys::kernel_version();
+        let (floor_major, floor_minor) = KERNEL_FLOOR;
+        Self::new(
+            libc::ENOSYS,
+            format!(
+                "kernel {major}.{minor} lacks {what}; the runtime needs Linux {floor_major}.{floor_minor} or newer"
+            ),
+        )
+    }
+}
+
+/// The value of `kernel.io_uring_disabled` (6.6), if there is one.
+pub(crate) fn io_uring_disabled() -> Option<u32> {
+    std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok()?.trim().parse().ok()
+}
+
+fn bytes(n: u64) -> String {
+    if n == libc::RLIM_INFINITY { "unlimited".to_owned() } else { format!("{} KiB", n / 1024) }
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<StartError> for io::Error {
+    fn from(error: StartError) -> Self {
+        let kind = io::Error::from_raw_os_error(error.errno).kind();
+        io::Error::new(kind, error)
+    }
+}

@@ -1,0 +1,381 @@
+//! Slots: where an operation lives while the kernel may use it.
+//!
+//! Owns the memory of every operation in flight (I1, I2), and the generations that tell a late completion from a
+//! current one. Knows nothing of the ring, of wakers' meaning or of tasks.
+//!
+//! A slot is 128 bytes: a header of 48, written only through `Cell`s, and 80 for the operation, which no reference
+//! covers while it is in flight (I8). Larger operations are boxed. Chunks of slots never move and are freed only when
+//! no slot is in use; a table that is dropped with slots in use leaks them as a whole (I6).
+//!
+//! ```text
+//!          insert            settle (final completion)        take
+//!   Free ──────────▶ Flying ───────────────────────▶ Settled ──────▶ Free, generation + 1
+//! ```
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::cell::{Cell, UnsafeCell};
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::task::Waker;
+
+use crate::op::{Cqe, Kind, Multi, Op};
+
+/// Bytes that an operation may have without being boxed.
+pub(crate) const INLINE_BYTES: usize = 80;
+const INLINE_ALIGN: usize = 16;
+const CHUNK: usize = 64;
+const NONE: u32 = u32::MAX;
+
+/// Names one use of one slot of one table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SlotKey {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl SlotKey {
+    /// The form in which the key travels through the kernel.
+    pub(crate) fn user_data(self) -> u64 {
+        u64::from(self.index) << 32 | u64::from(self.generation)
+    }
+
+    pub(crate) fn from_user_data(user_data: u64) -> Self {
+        Self { index: (user_data >> 32) as u32, generation: user_data as u32 }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Free,
+    /// Owned by the slot on behalf of the kernel.
+    Flying,
+    /// The final completion is stored; the operation waits to be taken.
+    Settled,
+}
+
+/// What a slot can do with the operation in it without knowing its type.
+pub(crate) struct Behaviour {
+    pub(crate) kind: Kind,
+    pub(crate) multi: bool,
+    /// Takes the operation out of a settled slot, frees the slot and completes the operation as an orphan; for a
+    /// multishot operation, drops it.
+    finish: unsafe fn(&Slots, &Slot, Cqe),
+    /// Hands one completion to a multishot operation.
+    item: unsafe fn(&Slot, Cqe),
+}
+
+impl std::fmt::Debug for Behaviour {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Behaviour").field("kind", &self.kind).field("multi", &self.multi).finish_non_exhaustive()
+    }
+}
+
+struct Single<O>(O);
+
+impl<O: Op> Single<O> {
+    const BEHAVIOUR: Behaviour = Behaviour {
+        kind: O::KIND,
+        multi: false,
+        finish: |slots, slot, cqe| {
+            // SAFETY: the caller vouches that the slot is settled and holds an `O`.
+            let op: O = unsafe { slots.take(slot) };
+            op.orphan(cqe);
+        },
+        item: |_, _| {},
+    };
+}
+
+struct Many<M>(M);
+
+impl<M: Multi> Many<M> {
+    const BEHAVIOUR: Behaviour = Behaviour {
+        kind: M::KIND,
+        multi: true,
+        finish: |slots, slot, _| {
+            // SAFETY: the caller vouches that the slot is settled and holds an `M`.
+            drop(unsafe { slots.take::<M>(slot) });
+        },
+        item: |slot, cqe| {
+            // SAFETY: the caller vouches that the slot holds an `M`; the kernel has no pointer into it (the contract
+            // of `Multi`) and items are handed over one after the other, never nested (see `Driver::act`).
+            let op = unsafe { &mut *slot.body::<M>() };
+            op.item(cqe);
+        },
+    };
+}
+
+#[repr(C, align(64))]
+pub(crate) struct Slot {
+    generation: Cell<u32>,
+    state: Cell<State>,
+    orphan: Cell<bool>,
+    result: Cell<i32>,
+    flags: Cell<u32>,
+    behaviour: Cell<Option<&'static Behaviour>>,
+    waker: Cell<Option<Waker>>,
+    next_free: Cell<u32>,
+    index: Cell<u32>,
+    body: UnsafeCell<MaybeUninit<[u128; INLINE_BYTES / 16]>>,
+}
+
+const _: () = assert!(size_of::<Slot>() == 128, "a slot is two cache lines");
+
+const fn is_inline<T>() -> bool {
+    size_of::<T>() <= INLINE_BYTES && align_of::<T>() <= INLINE_ALIGN
+}
+
+impl Slot {
+    pub(crate) fn key(&self) -> SlotKey {
+        SlotKey { index: self.index.get(), generation: self.generation.get() }
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.state.get()
+    }
+
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.orphan.get()
+    }
+
+    pub(crate) fn behaviour(&self) -> &'static Behaviour {
+        self.behaviour.get().expect("a slot in use has a behaviour")
+    }
+
+    pub(crate) fn cqe(&self) -> Cqe {
+        Cqe::new(self.result.get(), self.flags.get())
+    }
+
+    /// Stores the final completion.
+    pub(crate) fn settle(&self, cqe: io_uring::cqueue::Entry) {
+        self.result.set(cqe.result());
+        self.flags.set(cqe.flags());
+        self.state.set(State::Settled);
+    }
+
+    /// Settles an operation whose final completion needs no storing or never came from the kernel.
+    pub(crate) fn settle_unsent(&self) {
+        self.result.set(-libc::ECANCELED);
+        self.flags.set(0);
+        self.state.set(State::Settled);
+    }
+
+    /// The future is gone; its waker is handed out because dropping it is foreign code (I4).
+    #[must_use]
+    pub(crate) fn disown(&self) -> Option<Waker> {
+        self.orphan.set(true);
+        self.waker.take()
+    }
+
+    /// Takes the waker of the future.
+    pub(crate) fn take_waker(&self) -> Option<Waker> {
+        self.waker.take()
+    }
+
+    /// Stores the waker of the future, cloning it only when it differs from the one that is there.
+    pub(crate) fn set_waker(&self, waker: &Waker) {
+        let old = self.waker.take();
+        match old {
+            Some(old) if old.will_wake(waker) => self.waker.set(Some(old)),
+            old => {
+                // Cloning and dropping wakers is foreign code; nothing is borrowed here (I4).
+                self.waker.set(Some(waker.clone()));
+                drop(old);
+            }
+        }
+    }
+
+    /// Where the operation is.
+    ///
+    /// # Safety
+    ///
+    /// The slot is in use and holds a `T`.
+    unsafe fn body<T>(&self) -> *mut T {
+        let body = self.body.get();
+        if is_inline::<T>() {
+            body.cast()
+        } else {
+            // SAFETY: `insert` put the pointer of a boxed `T` here.
+            unsafe { body.cast::<*mut T>().read() }
+        }
+    }
+
+    /// Runs [`Multi::item`].
+    ///
+    /// # Safety
+    ///
+    /// The slot is in use with a multishot operation and no item of it is being handed over.
+    pub(crate) unsafe fn hand_over(&self, cqe: Cqe) {
+        let item = self.behaviour().item;
+        // SAFETY: the behaviour was stored together with the operation, so the types agree.
+        unsafe { item(self, cqe) };
+    }
+}
+
+/// A table of slots.
+pub(crate) struct Slots {
+    /// Chunks by address; only grows, so a slot that was found once is there until the table is dropped.
+    chunks: UnsafeCell<Vec<NonNull<[Slot; CHUNK]>>>,
+    free: Cell<u32>,
+    in_use: Cell<u32>,
+}
+
+impl Slots {
+    pub(crate) fn new() -> Self {
+        Self { chunks: UnsafeCell::new(Vec::new()), free: Cell::new(NONE), in_use: Cell::new(0) }
+    }
+
+    /// Number of operations that are owned by slots.
+    pub(crate) fn in_use(&self) -> u32 {
+        self.in_use.get()
+    }
+
+    /// Number of slots that exist.
+    pub(crate) fn len(&self) -> u32 {
+        // SAFETY: a short read of a vector that only this thread and only `grow` changes.
+        let chunks = unsafe { &*self.chunks.get() };
+        (chunks.len() * CHUNK) as u32
+    }
+
+    /// Puts a one-shot operation into a free slot.
+    pub(crate) fn insert<O: Op>(&self, op: O) -> (&Slot, *mut O) {
+        self.put(op, &Single::<O>::BEHAVIOUR)
+    }
+
+    /// Puts a multishot operation into a free slot.
+    pub(crate) fn insert_multi<M: Multi>(&self, op: M) -> (&Slot, *mut M) {
+        self.put(op, &Many::<M>::BEHAVIOUR)
+    }
+
+    fn put<T>(&self, op: T, behaviour: &'static Behaviour) -> (&Slot, *mut T) {
+        if self.free.get() == NONE {
+            self.grow();
+        }
+        let slot = self.at(self.free.get()).expect("the free list names slots of this table");
+        let body = slot.body.get();
+        let at: *mut T = if is_inline::<T>() {
+            body.cast()
+        } else {
+            let boxed = Box::into_raw(Box::new(MaybeUninit::<T>::uninit())).cast::<T>();
+            // SAFETY: the body of a free slot is ours and has room for a pointer.
+            unsafe { body.cast::<*mut T>().write(boxed) };
+            boxed
+        };
+        // SAFETY: room for a `T`: `is_inline` checked size and alignment, or the box is of its type.
+        unsafe { at.write(op) };
+        self.free.set(slot.next_free.get());
+        self.in_use.set(self.in_use.get() + 1);
+        slot.behaviour.set(Some(behaviour));
+        slot.orphan.set(false);
+        slot.state.set(State::Flying);
+        (slot, at)
+    }
+
+    /// The slot of a key, unless it was freed since.
+    pub(crate) fn get(&self, key: SlotKey) -> Option<&Slot> {
+        self.at(key.index).filter(|slot| slot.generation.get() == key.generation && slot.state.get() != State::Free)
+    }
+
+    fn at(&self, index: u32) -> Option<&Slot> {
+        // SAFETY: a short read of a vector that only this thread and only `grow` changes.
+        let chunks = unsafe { &*self.chunks.get() };
+        let chunk = *chunks.get(index as usize / CHUNK)?;
+        // SAFETY: chunks live as long as the table, and only shared references to slots are ever made.
+        let chunk = unsafe { chunk.as_ref() };
+        Some(&chunk[index as usize % CHUNK])
+    }
+
+    /// Takes the operation out and frees the slot.
+    ///
+    /// # Safety
+    ///
+    /// The slot is settled, or its entry was never pushed, and holds a `T`.
+    pub(crate) unsafe fn take<T>(&self, slot: &Slot) -> T {
+        // SAFETY: the caller's promise.
+        let at = unsafe { slot.body::<T>() };
+        let op = if is_inline::<T>() {
+            // SAFETY: the slot holds a `T` and is free after this, so it is read once.
+            unsafe { at.read() }
+        } else {
+            // SAFETY: the box that `put` made; the slot is free after this, so it is taken once.
+            *unsafe { Box::from_raw(at) }
+        };
+        let waker = slot.waker.take();
+        slot.generation.set(slot.generation.get().wrapping_add(1));
+        slot.state.set(State::Free);
+        slot.behaviour.set(None);
+        slot.next_free.set(self.free.replace(slot.index.get()));
+        self.in_use.set(self.in_use.get() - 1);
+        drop(waker);
+        op
+    }
+
+    /// Finishes a settled operation that nobody waits for: frees the slot, then runs the operation's own code.
+    ///
+    /// # Safety
+    ///
+    /// The slot is settled.
+    pub(crate) unsafe fn finish(&self, slot: &Slot) {
+        let finish = slot.behaviour().finish;
+        // SAFETY: the behaviour was stored together with the operation, so the types agree.
+        unsafe { finish(self, slot, slot.cqe()) };
+    }
+
+    /// Calls `f` for each slot that is in use.
+    pub(crate) fn for_each_in_use(&self, mut f: impl FnMut(&Slot)) {
+        for index in 0..self.len() {
+            if let Some(slot) = self.at(index).filter(|slot| slot.state.get() != State::Free) {
+                f(slot);
+            }
+        }
+    }
+
+    #[cold]
+    fn grow(&self) {
+        let layout = Layout::new::<[Slot; CHUNK]>();
+        // SAFETY: the layout has a size.
+        let memory = unsafe { alloc(layout) }.cast::<Slot>();
+        let Some(chunk) = NonNull::new(memory.cast::<[Slot; CHUNK]>()) else { handle_alloc_error(layout) };
+        let first = self.len();
+        // From last to first, so that the free list hands them out from first to last.
+        for i in (0..CHUNK).rev() {
+            let slot = Slot::empty(first + i as u32);
+            slot.next_free.set(self.free.replace(first + i as u32));
+            // SAFETY: inside the fresh allocation.
+            let at = unsafe { memory.add(i) };
+            // SAFETY: as above, and nobody else has a pointer to it yet.
+            unsafe { at.write(slot) };
+        }
+        // SAFETY: no reference into the vector lives across this call (each is dropped before its function returns).
+        unsafe { &mut *self.chunks.get() }.push(chunk);
+    }
+}
+
+impl Slot {
+    fn empty(index: u32) -> Self {
+        Self {
+            generation: Cell::new(0),
+            state: Cell::new(State::Free),
+            orphan: Cell::new(false),
+            result: Cell::new(0),
+            flags: Cell::new(0),
+            behaviour: Cell::new(None),
+            waker: Cell::new(None),
+            next_free: Cell::new(NONE),
+            index: Cell::new(index),
+            body: UnsafeCell::new(MaybeUninit::uninit()),
+        }
+    }
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        if self.in_use.get() > 0 {
+            // The kernel may still write into these: leaked as a whole (I6).
+            return;
+        }
+        for chunk in self.chunks.get_mut().drain(..) {
+            // SAFETY: allocated in `grow` with this layout; free slots hold neither operations nor wakers.
+            unsafe { dealloc(chunk.as_ptr().cast(), Layout::new::<[Slot; CHUNK]>()) };
+        }
+    }
+}

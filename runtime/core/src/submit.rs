@@ -1,0 +1,209 @@
+//! The future of one operation, and the handle of a multishot one.
+//!
+//! Owns the promise that a future holds nothing the kernel can touch (I2): it has the operation before the first poll
+//! and a key afterwards. Knows nothing of what operations do.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{self, Poll};
+
+use crate::context::{self, Context};
+use crate::op::{Cqe, Multi, Op};
+use crate::ring::Wait;
+use crate::slot::SlotKey;
+use crate::wake::{self, RingId};
+
+/// Submits `op` when first polled and completes with its output.
+///
+/// # Cancel safety
+///
+/// Dropping the future asks the kernel to cancel the operation. Whatever it ends with goes to [`Op::orphan`]; by
+/// default its output is dropped, which closes a descriptor that was made.
+///
+/// # Panics
+///
+/// When polled outside a runtime, or in another runtime than before.
+pub fn submit<O: Op>(op: O) -> Submit<O> {
+    Submit { state: State::Created(op) }
+}
+
+/// The future of one operation, from [`submit`].
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Submit<O: Op> {
+    state: State<O>,
+}
+
+enum State<O> {
+    Created(O),
+    Flying(OpKey),
+    Done,
+}
+
+/// Names one operation of one ring of the process. Not `Send`: it belongs to the thread that submitted it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct OpKey {
+    ring: RingId,
+    slot: SlotKey,
+    _not_send: PhantomData<*const ()>,
+}
+
+// Nothing in a future is pinned: the operation is moved into its slot, and nobody borrows from the future.
+impl<O: Op> Unpin for Submit<O> {}
+
+impl<O: Op> std::fmt::Debug for Submit<O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = match &self.state {
+            State::Created(_) => "created",
+            State::Flying(_) => "in flight",
+            State::Done => "done",
+        };
+        f.debug_struct("Submit").field("kind", &O::KIND).field("state", &state).finish()
+    }
+}
+
+impl<O: Op> Future for Submit<O> {
+    type Output = O::Output;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, task: &mut task::Context<'_>) -> Poll<O::Output> {
+        let this = &mut *self;
+        match this.state {
+            State::Flying(key) => {
+                let settled = context::expect(|cx| {
+                    if cx.id() != key.ring {
+                        wrong_runtime();
+                    }
+                    // SAFETY: the key came from `submit` of this ring with this `O`.
+                    unsafe { cx.driver.poll::<O>(key.slot, task.waker()) }
+                });
+                let Poll::Ready((op, cqe)) = settled else { return Poll::Pending };
+                this.state = State::Done;
+                Poll::Ready(op.complete(cqe))
+            }
+            State::Created(_) => {
+                let State::Created(op) = std::mem::replace(&mut this.state, State::Done) else { unreachable!() };
+                let started = context::expect(|cx| {
+                    let slot = cx.driver.submit(op)?;
+                    let key = OpKey { ring: cx.id(), slot, _not_send: PhantomData };
+                    // Kept before the waker is cloned, which may panic.
+                    this.state = State::Flying(key);
+                    // SAFETY: as above.
+                    let settled = unsafe { cx.driver.poll::<O>(slot, task.waker()) };
+                    debug_assert!(settled.is_pending(), "nothing is reaped while tasks are polled");
+                    Ok(())
+                });
+                match started {
+                    Ok(()) => Poll::Pending,
+                    Err(refused) => Poll::Ready(O::complete(refused, Cqe::CANCELED)),
+                }
+            }
+            State::Done => panic!("an operation's future must not be polled after it completed"),
+        }
+    }
+}
+
+#[cold]
+fn wrong_runtime() -> ! {
+    panic!(
+        "this future started an operation in one runtime and is polled in another: finish it in the `block_on` of the \
+         runtime it was first polled in"
+    )
+}
+
+impl<O: Op> Drop for Submit<O> {
+    fn drop(&mut self) {
+        if let State::Flying(key) = self.state {
+            abandon(key);
+        }
+    }
+}
+
+fn abandon(key: OpKey) {
+    let at_home = context::with(|cx| {
+        let at_home = cx.id() == key.ring;
+        if at_home {
+            cx.driver.orphan(key.slot);
+        }
+        at_home
+    });
+    if at_home != Some(true) {
+        // The runtime exists but does not run here now, or it is gone and has drained everything.
+        if let Some(door) = wake::find(key.ring) {
+            door.orphan(key.slot.user_data());
+        }
+    }
+}
+
+/// A multishot operation that stands until it is dropped or the kernel ends it.
+///
+/// The operation itself says when it ended (its last item comes without [`Cqe::more`]).
+pub struct Standing {
+    key: SlotKey,
+    home: Weak<Context>,
+}
+
+impl std::fmt::Debug for Standing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Standing").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// Submits a multishot operation now; gives it back when the runtime is closing.
+///
+/// # Panics
+///
+/// Outside a runtime.
+pub fn stand<M: Multi>(op: M) -> Result<Standing, M> {
+    context::expect(|cx| {
+        let key = cx.driver.submit_multi(op)?;
+        Ok(Standing { key, home: cx.weak() })
+    })
+}
+
+impl Standing {
+    /// Whether the calling thread runs the runtime in which the operation stands.
+    pub fn is_here(&self) -> bool {
+        self.home.upgrade().is_some_and(|home| context::is_current(home.id()))
+    }
+
+    /// Asks the kernel to end the operation; what it still delivers until then is handed over as usual.
+    pub fn cancel(&self) {
+        if let Some(home) = self.home.upgrade() {
+            home.driver.cancel(self.key);
+        }
+    }
+
+    /// Ends the operation at once: the cancel request goes in and the completions come out before this returns, so
+    /// that the kernel lets go of the descriptor. What they carried is handed over when the current turn acts.
+    ///
+    /// Bounded: an operation that does not end within a few rounds ends later, as after [`cancel`](Self::cancel).
+    pub fn cancel_now(&self) {
+        let Some(home) = self.home.upgrade() else { return };
+        home.cancel_now(self.key);
+    }
+}
+
+impl Context {
+    fn cancel_now(self: &Rc<Self>, key: SlotKey) {
+        const ROUNDS: u32 = 4;
+        for _ in 0..ROUNDS {
+            if self.driver.is_settling(key) || self.driver.is_closing() {
+                break;
+            }
+            self.driver.cancel(key);
+            // A failing enter shows itself to the run loop in its next turn.
+            if self.driver.visit(Wait::No).is_err() {
+                break;
+            }
+        }
+        if !context::is_entered() {
+            // Outside of `block_on` no turn would act: do it here, so that what came is closed.
+            let _entered = context::enter(self);
+            if let Some(panic) = self.driver.act() {
+                crate::driver::drop_quietly(panic);
+            }
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! The system calls that std does not wrap, as safe functions.
+//!
+//! Owns errno handling; knows nothing of rings, operations or tasks.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Turns the −1 of a system call into the thread's errno.
+fn check(result: isize) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// `send(2)` that neither blocks nor raises SIGPIPE.
+pub fn send(fd: BorrowedFd<'_>, data: &[u8]) -> io::Result<usize> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: `data` is valid for its length, the descriptor is open while borrowed.
+    check(unsafe { libc::send(fd.as_raw_fd(), data.as_ptr().cast(), data.len(), flags) })
+}
+
+/// `shutdown(2)`, which never blocks.
+pub fn shutdown(fd: BorrowedFd<'_>, how: std::net::Shutdown) -> io::Result<()> {
+    let how = match how {
+        std::net::Shutdown::Read => libc::SHUT_RD,
+        std::net::Shutdown::Write => libc::SHUT_WR,
+        std::net::Shutdown::Both => libc::SHUT_RDWR,
+    };
+    // SAFETY: plain integers; the descriptor is open while borrowed.
+    check(unsafe { libc::shutdown(fd.as_raw_fd(), how) } as isize).map(drop)
+}
+
+/// A new non-blocking, close-on-exec event counter.
+pub fn eventfd() -> io::Result<OwnedFd> {
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    check(fd as isize)?;
+    // SAFETY: the kernel just made this descriptor and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Adds one to an event counter. A counter that is full wakes its poller just the same.
+pub fn ring_eventfd(fd: BorrowedFd<'_>) {
+    let one = 1u64.to_ne_bytes();
+    // SAFETY: eight valid bytes. The result says nothing new: EAGAIN means full, which is also a wake.
+    let _ = unsafe { libc::write(fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+}
+
+/// `pipe2(2)`: the reading and the writing end, close-on-exec and O_NONBLOCK.
+pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    // SAFETY: an array of two integers, as the call wants.
+    check(unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } as isize)?;
+    // SAFETY: a fresh descriptor that nobody else knows.
+    let rx = unsafe { OwnedFd::from_raw_fd(fds[0]) };
+    // SAFETY: as above.
+    let tx = unsafe { OwnedFd::from_raw_fd(fds[1]) };
+    Ok((rx, tx))
+}
+
+/// The monotonic clock in nanoseconds: the clock of the ring's absolute timeouts.
+pub fn monotonic_ns() -> u64 {
+    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec; CLOCK_MONOTONIC always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut ts) };
+    ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
+}
+
+/// The kernel's release as (major, minor), (0, 0) when it cannot be read.
+pub fn kernel_version() -> (u32, u32) {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+/// Soft and hard limit of a resource (`RLIMIT_*`); `None` when unknown.
+pub fn rlimit(resource: libc::__rlimit_resource_t) -> Option<(u64, u64)> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: writes one rlimit structure.
+    let result = unsafe { libc::getrlimit(resource, &raw mut limit) };
+    (result == 0).then_some((limit.rlim_cur, limit.rlim_max))
+}
+
+/// Blocks SIGPIPE on this thread and says whether that changed anything.
+pub fn block_sigpipe() -> bool {
+    let set = sigpipe_set();
+    let mut old = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: both pointers are valid for the call.
+    if unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, old.as_mut_ptr()) } != 0 {
+        return false;
+    }
+    // SAFETY: the call succeeded, so it wrote `old`.
+    let old = unsafe { old.assume_init() };
+    // SAFETY: a valid signal set and a valid signal number.
+    unsafe { libc::sigismember(&raw const old, libc::SIGPIPE) == 0 }
+}
+
+/// Takes a pending SIGPIPE away and unblocks the signal: the reverse of [`block_sigpipe`].
+pub fn unblock_sigpipe() {
+    consume_sigpipe();
+    let set = sigpipe_set();
+    // SAFETY: a valid set, no old mask asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
+}
+
+/// Takes a pending SIGPIPE of this thread away, if there is one.
+pub fn consume_sigpipe() {
+    let set = sigpipe_set();
+    let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: valid set and timespec; no siginfo asked for.
+    unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const zero) };
+}
+
+fn sigpipe_set() -> libc::sigset_t {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: initialises the set.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: the set was just initialised.
+    unsafe { libc::sigaddset(set.as_mut_ptr(), libc::SIGPIPE) };
+    // SAFETY: initialised above.
+    unsafe { set.assume_init() }
+}
+
+/// Says whether this process is the one that first asked: false in a child of `fork(2)`.
+///
+/// A word in a page that the kernel clears on fork (`MADV_WIPEONFORK`), read without a system call. A process that
+/// cannot have such a page gets a word that is always set; it then has no guard, which only matters if it forks.
+pub fn same_process() -> bool {
+    static WORD: OnceLock<&'static AtomicU32> = OnceLock::new();
+    WORD.get_or_init(wiped_on_fork).load(Ordering::Relaxed) == 1
+}
+
+fn wiped_on_fork() -> &'static AtomicU32 {
+    static ALWAYS: AtomicU32 = AtomicU32::new(1);
+    let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a fresh anonymous mapping that touches no other memory.
+    let page = unsafe { libc::mmap(std::ptr::null_mut(), 4096, prot, flags, -1, 0) };
+    if page == libc::MAP_FAILED {
+        return &ALWAYS;
+    }
+    // SAFETY: the mapping above; it is never unmapped.
+    if unsafe { libc::madvise(page, 4096, libc::MADV_WIPEONFORK) } != 0 {
+        return &ALWAYS;
+    }
+    // SAFETY: page-aligned zeroed memory is a valid AtomicU32, mapped for the rest of the process.
+    let word = unsafe { &*page.cast::<AtomicU32>() };
+    word.store(1, Ordering::Relaxed);
+    word
+}
+
+/// A socket address in the kernel's own form, small enough to live inside an operation.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub union RawAddr {
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+impl std::fmt::Debug for RawAddr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RawAddr")
+    }
+}
+
+impl RawAddr {
+    /// The address and its length in bytes.
+    pub fn new(addr: SocketAddr) -> (Self, u32) {
+        match addr {
+            SocketAddr::V4(v4) => (Self { v4: raw_v4(v4) }, size_of::<libc::sockaddr_in>() as u32),
+            SocketAddr::V6(v6) => (Self { v6: raw_v6(v6) }, size_of::<libc::sockaddr_in6>() as u32),
+        }
+    }
+
+    /// Pointer for a ring entry.
+    pub fn as_ptr(&self) -> *const libc::sockaddr {
+        (&raw const *self).cast()
+    }
+}
+
+fn raw_v4(addr: SocketAddrV4) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: libc::AF_INET as u16,
+        sin_port: addr.port().to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(addr.ip().octets()) },
+        sin_zero: [0; 8],
+    }
+}
+
+fn raw_v6(addr: SocketAddrV6) -> libc::sockaddr_in6 {
+    libc::sockaddr_in6 {
+        sin6_family: libc::AF_INET6 as u16,
+        sin6_port: addr.port().to_be(),
+        sin6_flowinfo: addr.flowinfo(),
+        sin6_addr: libc::in6_addr { s6_addr: addr.ip().octets() },
+        sin6_scope_id: addr.scope_id(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_version_is_readable() {
+        assert!(kernel_version() >= (6, 1));
+    }
+
+    #[test]
+    fn sigpipe_is_blocked_once_and_restored() {
+        let changed = block_sigpipe();
+        assert!(!block_sigpipe());
+        if changed {
+            unblock_sigpipe();
+            assert!(block_sigpipe());
+            unblock_sigpipe();
+        }
+    }
+}

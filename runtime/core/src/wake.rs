@@ -1,0 +1,199 @@
+//! The door: the one way in from other threads.
+//!
+//! Owns the queue of things that arrive from elsewhere, the eventfd that ends a sleep, and the registry that finds a
+//! runtime's door by its ring. Knows nothing of what the arrivals mean.
+
+pub(crate) mod handshake;
+
+/// The atomics of the handshake; model checks replace them.
+mod atomic {
+    pub(super) use std::sync::atomic::{AtomicU8, Ordering};
+}
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Wake;
+
+use handshake::{Handshake, Kick};
+
+use crate::sys;
+
+/// Names a ring; never used twice in a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct RingId(u64);
+
+impl RingId {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// What can arrive from elsewhere.
+#[derive(Debug)]
+pub(crate) enum Arrival<R> {
+    /// A task that was woken.
+    Task(R),
+    /// An operation (its `user_data`) whose future was dropped while its runtime was not the current one.
+    Orphan(u64),
+    /// A timer whose future was dropped likewise.
+    Timer(u64),
+    /// The task at this place is to be woken, because it was aborted.
+    Wake(u32),
+}
+
+/// A runtime's door. `R` is what stands for a runnable task.
+pub(crate) struct Door<R> {
+    id: RingId,
+    handshake: Handshake,
+    /// `None` once the runtime is gone.
+    arrivals: Mutex<Option<Vec<Arrival<R>>>>,
+    eventfd: OwnedFd,
+    /// The `block_on` future is to be polled.
+    root: AtomicBool,
+    /// Says whether the calling thread is running the runtime of this ring.
+    is_home: fn(RingId) -> bool,
+}
+
+impl<R> std::fmt::Debug for Door<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Door").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl<R> Door<R> {
+    pub(crate) fn new(is_home: fn(RingId) -> bool) -> std::io::Result<Self> {
+        Ok(Self {
+            id: RingId::next(),
+            handshake: Handshake::new(),
+            arrivals: Mutex::new(Some(Vec::new())),
+            eventfd: sys::eventfd()?,
+            root: AtomicBool::new(true),
+            is_home,
+        })
+    }
+
+    pub(crate) fn id(&self) -> RingId {
+        self.id
+    }
+
+    pub(crate) fn event_fd(&self) -> RawFd {
+        self.eventfd.as_raw_fd()
+    }
+
+    pub(crate) fn handshake(&self) -> &Handshake {
+        &self.handshake
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Arrival<R>>>> {
+        // Nothing panics while the lock is held, and a vector is whole at every moment anyway.
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands something in; gives it back when the runtime is gone.
+    pub(crate) fn send(&self, arrival: Arrival<R>) -> Result<(), Arrival<R>> {
+        match &mut *self.lock() {
+            Some(arrivals) => arrivals.push(arrival),
+            None => return Err(arrival),
+        }
+        self.notify();
+        Ok(())
+    }
+
+    /// Wakes the owner without handing anything in.
+    fn notify(&self) {
+        if self.handshake.notify() == Kick::Sleeper && sys::same_process() {
+            sys::ring_eventfd(self.eventfd.as_fd());
+        }
+    }
+
+    /// Takes everything that arrived.
+    pub(crate) fn take(&self, into: &mut Vec<Arrival<R>>) {
+        if let Some(arrivals) = &mut *self.lock() {
+            // Swapped, so that both vectors keep their memory.
+            std::mem::swap(arrivals, into);
+        }
+    }
+
+    /// Closes the door and returns what came last.
+    pub(crate) fn close(&self) -> Vec<Arrival<R>> {
+        self.lock().take().unwrap_or_default()
+    }
+
+    /// Whether the `block_on` future was woken since the last call.
+    pub(crate) fn take_root(&self) -> bool {
+        // A plain load first: the usual answer is no, and a swap costs a locked bus cycle.
+        self.root.load(Ordering::Relaxed) && self.root.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether the `block_on` future is to be polled.
+    pub(crate) fn root_is_woken(&self) -> bool {
+        self.root.load(Ordering::Acquire)
+    }
+
+    /// Has the `block_on` future polled in the next turn.
+    pub(crate) fn wake_root(&self) {
+        self.root.store(true, Ordering::Release);
+        if !(self.is_home)(self.id) {
+            self.notify();
+        }
+    }
+}
+
+/// The door as a waker: the waker of the `block_on` future.
+impl<R: Send + Sync + 'static> Wake for Door<R> {
+    fn wake(self: Arc<Self>) {
+        self.wake_root();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.wake_root();
+    }
+}
+
+/// Finds a door by its ring: for futures that are dropped where their runtime is not the current one.
+pub(crate) trait OrphanSink: Send + Sync {
+    /// Tells the runtime that the future of this operation is gone.
+    fn orphan(&self, key: u64);
+    /// Tells the runtime that the future of this timer is gone.
+    fn timer(&self, key: u64);
+    /// Has the runtime wake the task at this place.
+    fn wake_task(&self, place: u32);
+}
+
+impl<R: Send> OrphanSink for Door<R> {
+    fn orphan(&self, key: u64) {
+        // A runtime that is gone has drained its operations already.
+        let _ = self.send(Arrival::Orphan(key));
+    }
+
+    fn timer(&self, key: u64) {
+        let _ = self.send(Arrival::Timer(key));
+    }
+
+    fn wake_task(&self, place: u32) {
+        let _ = self.send(Arrival::Wake(place));
+    }
+}
+
+fn registry() -> MutexGuard<'static, HashMap<RingId, Arc<dyn OrphanSink>>> {
+    static DOORS: OnceLock<Mutex<HashMap<RingId, Arc<dyn OrphanSink>>>> = OnceLock::new();
+    DOORS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes a runtime findable.
+pub(crate) fn register(id: RingId, door: Arc<dyn OrphanSink>) {
+    registry().insert(id, door);
+}
+
+/// Makes a runtime unfindable.
+pub(crate) fn unregister(id: RingId) {
+    registry().remove(&id);
+}
+
+/// The door of a ring whose runtime still exists.
+pub(crate) fn find(id: RingId) -> Option<Arc<dyn OrphanSink>> {
+    registry().get(&id).cloned()
+}

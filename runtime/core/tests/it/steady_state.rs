@@ -1,0 +1,50 @@
+//! In steady state nothing is allocated per operation, and one enter serves a turn.
+
+use std::time::Duration;
+
+use runtime::pipe::pipe;
+
+use crate::alloc;
+use crate::support::in_child;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+#[test]
+fn operations_allocate_nothing() {
+    in_child("steady_state::operations_allocate_nothing", LIMIT, || {
+        let rt = runtime::Runtime::new().unwrap();
+        rt.block_on(async {
+            let (tx, rx) = pipe().unwrap();
+            let (mut out, mut back) = (vec![7u8; 64], Vec::with_capacity(64));
+            let mut before = 0;
+            for round in 0..2_000 {
+                if round == 1_000 {
+                    before = alloc::calls();
+                }
+                let (read, wrote) = futures::join!(rx.read(back), tx.write_all(out));
+                assert_eq!(read.0.unwrap(), 64);
+                wrote.0.unwrap();
+                (back, out) = (read.1, wrote.1);
+            }
+            assert_eq!(alloc::calls() - before, 0, "allocations in a thousand reads and writes");
+        });
+    });
+}
+
+#[test]
+fn an_idle_runtime_makes_no_system_calls_and_uses_no_cpu() {
+    in_child("steady_state::an_idle_runtime_makes_no_system_calls_and_uses_no_cpu", LIMIT, || {
+        let rt = runtime::Runtime::new().unwrap();
+        rt.block_on(async {
+            let (_tx, rx) = pipe().unwrap();
+            let idle = runtime::spawn(async move { rx.read(Vec::with_capacity(8)).await.0 });
+            runtime::time::sleep(Duration::from_millis(20)).await;
+            let (before, cpu) = (runtime::metrics(), crate::support::cpu());
+            runtime::time::sleep(Duration::from_secs(1)).await;
+            let after = runtime::metrics();
+            assert!(after.enters - before.enters <= 2, "{} enters in an idle second", after.enters - before.enters);
+            assert!(crate::support::cpu() - cpu < Duration::from_millis(5));
+            idle.abort();
+        });
+    });
+}

@@ -1,0 +1,2 @@
+#[runtime::main(entries = UNKNOWN)]
+async fn main() {}

@@ -1,0 +1,6 @@
+struct Answer;
+
+#[runtime::main]
+async fn main() -> Answer {
+    Answer
+}

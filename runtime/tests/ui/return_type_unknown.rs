@@ -1,0 +1,4 @@
+#[runtime::main]
+async fn main() -> Unknown {
+    1
+}
