@@ -96,9 +96,11 @@ impl<M: Multi> Many<M> {
             drop(unsafe { slots.take::<M>(slot) });
         },
         item: |slot, cqe| {
-            // SAFETY: the caller vouches that the slot holds an `M`; the kernel has no pointer into it (the contract
-            // of `Multi`) and items are handed over one after the other, never nested (see `Driver::act`).
-            let op = unsafe { &mut *slot.body::<M>() };
+            // SAFETY: the caller vouches that the slot holds an `M`.
+            let op = unsafe { slot.body::<M>() };
+            // SAFETY: the kernel has no pointer into it (the contract of `Multi`), and items are handed over one after
+            // the other, never nested (see `Driver::act`).
+            let op = unsafe { &mut *op };
             op.item(cqe);
         },
     };

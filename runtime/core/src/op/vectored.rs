@@ -34,7 +34,7 @@ impl<B: IoBuf> Message<B> {
         Box::new(Self { bufs, vector: Vec::new(), header })
     }
 
-    pub(super) fn into_bufs(self: Box<Self>) -> Vec<B> {
+    pub(super) fn into_bufs(self) -> Vec<B> {
         self.bufs
     }
 

@@ -28,11 +28,11 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// Allocations since the process began.
-pub fn calls() -> u64 {
+pub(crate) fn calls() -> u64 {
     CALLS.load(Ordering::Relaxed)
 }
 
 /// Bytes that are allocated now.
-pub fn live() -> i64 {
+pub(crate) fn live() -> i64 {
     LIVE.load(Ordering::Relaxed)
 }

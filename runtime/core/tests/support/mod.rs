@@ -1,5 +1,10 @@
 //! What integration tests share: processes of their own, bounds, and counts of what a process holds.
-#![allow(dead_code, reason = "each test binary uses its own part of this")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_debug_implementations,
+    reason = "each test binary uses its own part of this"
+)]
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
