@@ -11,6 +11,7 @@ pub use addr::{ToSocketAddrs, lookup_host};
 pub use tcp::listener::{Accept, Incoming, ListenerOptions, TcpListener};
 pub use tcp::split::{OwnedReadHalf, OwnedWriteHalf, ReuniteError};
 pub use tcp::stream::{InUseError, TcpStream};
+pub use transfer::{Receive, Transmit, WriteAll};
 
 #[doc(hidden)]
 pub mod testing {

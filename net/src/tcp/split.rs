@@ -14,7 +14,7 @@ use runtime_core::sys;
 use socket2::SockRef;
 
 use super::stream::{TcpStream, inet};
-use crate::transfer;
+use crate::transfer::{self, Receive, Transmit, WriteAll};
 
 pub(crate) fn split(stream: TcpStream) -> (OwnedReadHalf, OwnedWriteHalf) {
     let duplex = stream.into_duplex();
@@ -45,8 +45,8 @@ impl OwnedReadHalf {
     /// # Cancel safety
     ///
     /// As there.
-    pub async fn read<B: IoBufMut>(&self, buf: B) -> BufResult<usize, B> {
-        transfer::read(&self.duplex, buf).await
+    pub fn read<B: IoBufMut>(&self, buf: B) -> Receive<'_, B> {
+        transfer::read(&self.duplex, buf)
     }
 
     /// See [`TcpStream::read_exact`].
@@ -84,8 +84,8 @@ impl OwnedReadHalf {
     /// # Cancel safety
     ///
     /// As there.
-    pub async fn peek<B: IoBufMut>(&self, buf: B) -> BufResult<usize, B> {
-        transfer::peek(&self.duplex, buf).await
+    pub fn peek<B: IoBufMut>(&self, buf: B) -> Receive<'_, B> {
+        transfer::peek(&self.duplex, buf)
     }
 
     /// Address of the other side.
@@ -131,8 +131,8 @@ impl OwnedWriteHalf {
     /// # Cancel safety
     ///
     /// As there.
-    pub async fn write<B: IoBuf>(&self, buf: B) -> BufResult<usize, B> {
-        transfer::write(self.duplex(), buf).await
+    pub fn write<B: IoBuf>(&self, buf: B) -> Transmit<'_, B> {
+        transfer::write(self.duplex(), buf)
     }
 
     /// See [`TcpStream::write_all`].
@@ -144,8 +144,8 @@ impl OwnedWriteHalf {
     /// # Cancel safety
     ///
     /// As there.
-    pub async fn write_all<B: IoBuf>(&self, buf: B) -> BufResult<(), B> {
-        transfer::write_all(self.duplex(), buf).await
+    pub fn write_all<B: IoBuf>(&self, buf: B) -> WriteAll<'_, B> {
+        transfer::write_all(self.duplex(), buf)
     }
 
     /// See [`TcpStream::write_vectored`].

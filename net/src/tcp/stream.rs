@@ -20,7 +20,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use super::split::{OwnedReadHalf, OwnedWriteHalf};
 use crate::addr::{ToSocketAddrs, no_address, resolve};
-use crate::transfer;
+use crate::transfer::{self, Receive, Transmit, WriteAll};
 
 /// A TCP connection.
 ///
@@ -131,8 +131,8 @@ impl TcpStream {
     ///
     /// When polled outside a runtime.
     #[doc(alias = "IORING_OP_RECV")]
-    pub async fn read<B: IoBufMut>(&self, buf: B) -> BufResult<usize, B> {
-        transfer::read(&self.duplex, buf).await
+    pub fn read<B: IoBufMut>(&self, buf: B) -> Receive<'_, B> {
+        transfer::read(&self.duplex, buf)
     }
 
     /// Reads until the buffer's whole capacity is filled.
@@ -171,8 +171,8 @@ impl TcpStream {
     /// # Cancel safety
     ///
     /// Takes nothing, so nothing can be lost.
-    pub async fn peek<B: IoBufMut>(&self, buf: B) -> BufResult<usize, B> {
-        transfer::peek(&self.duplex, buf).await
+    pub fn peek<B: IoBufMut>(&self, buf: B) -> Receive<'_, B> {
+        transfer::peek(&self.duplex, buf)
     }
 
     /// Writes some of the buffer and returns the count.
@@ -185,8 +185,8 @@ impl TcpStream {
     ///
     /// Any part may have been sent. A later write starts only once this one is over.
     #[doc(alias = "IORING_OP_SEND")]
-    pub async fn write<B: IoBuf>(&self, buf: B) -> BufResult<usize, B> {
-        transfer::write(&self.duplex, buf).await
+    pub fn write<B: IoBuf>(&self, buf: B) -> Transmit<'_, B> {
+        transfer::write(&self.duplex, buf)
     }
 
     /// Writes the whole buffer; no other write comes in between.
@@ -198,8 +198,8 @@ impl TcpStream {
     /// # Cancel safety
     ///
     /// Any part may have been sent. A later write starts only once this one is over.
-    pub async fn write_all<B: IoBuf>(&self, buf: B) -> BufResult<(), B> {
-        transfer::write_all(&self.duplex, buf).await
+    pub fn write_all<B: IoBuf>(&self, buf: B) -> WriteAll<'_, B> {
+        transfer::write_all(&self.duplex, buf)
     }
 
     /// Writes some of several buffers, in order, and returns the count; at most 1024 are used. One buffer is a plain

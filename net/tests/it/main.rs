@@ -3,10 +3,15 @@
 #[path = "../../../runtime/core/tests/support/mod.rs"]
 mod support;
 
+mod peer;
+
 mod accept;
+mod backlog;
 mod cancel;
 mod limits;
+mod moves;
 mod names;
 mod options;
 mod order;
 mod stream;
+mod vectored;

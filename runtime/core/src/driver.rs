@@ -17,7 +17,7 @@ use std::task::{Poll, Waker};
 use io_uring::{opcode, squeue, types};
 
 use crate::metrics::Counters;
-use crate::op::{Cqe, Multi, Op, Rung};
+use crate::op::{Cqe, Kind, Multi, Op, Rung};
 use crate::ring::{Pushed, Ring, Wait};
 use crate::slot::{Slot, SlotKey, Slots, State};
 use crate::sys;
@@ -97,12 +97,14 @@ impl Driver {
 
     // ---- submission ------------------------------------------------------------------------------------------------
 
-    /// Starts an operation, or gives it back when the runtime is closing.
-    pub(crate) fn submit<O: Op>(&self, op: O) -> Result<SlotKey, O> {
+    /// Starts an operation, or gives it back when the runtime is closing. The waker is a clone made before: cloning may
+    /// panic, and must not once the entry is pushed (I3).
+    #[inline]
+    pub(crate) fn submit<O: Op>(&self, op: O, waker: Waker) -> Result<SlotKey, O> {
         if self.closing.get() {
             return Err(op);
         }
-        assert!(sys::same_process(), "this is a child of fork(2): its parent's runtime cannot be used here");
+        assert_same_process();
         let (slot, at) = self.slots.insert(op);
         let unpushed = Unpushed {
             slots: &self.slots,
@@ -116,7 +118,8 @@ impl Driver {
         // which case `unpushed` frees the slot (I3).
         let entry = unsafe { &mut *at }.entry();
         mem::forget(unpushed);
-        self.start(slot, entry);
+        slot.put_waker(waker);
+        self.start(slot, O::KIND, entry);
         Ok(slot.key())
     }
 
@@ -125,7 +128,7 @@ impl Driver {
         if self.closing.get() {
             return Err(op);
         }
-        assert!(sys::same_process(), "this is a child of fork(2): its parent's runtime cannot be used here");
+        assert_same_process();
         let (slot, at) = self.slots.insert_multi(op);
         let unpushed = Unpushed {
             slots: &self.slots,
@@ -138,13 +141,13 @@ impl Driver {
         // SAFETY: as in `submit`.
         let entry = unsafe { &mut *at }.entry();
         mem::forget(unpushed);
-        self.start(slot, entry);
+        self.start(slot, M::KIND, entry);
         Ok(slot.key())
     }
 
-    fn start(&self, slot: &Slot, entry: squeue::Entry) {
+    fn start(&self, slot: &Slot, kind: Kind, entry: squeue::Entry) {
         let entry = entry.user_data(slot.key().user_data());
-        self.counters.op(slot.behaviour().kind, Rung::Ring);
+        self.counters.op(kind, Rung::Ring);
         // SAFETY: the operation lies in its slot until its final completion (I1, I2), which is what its `unsafe impl`
         // needs to vouch for the entry's pointers.
         if unsafe { self.ring.borrow_mut().push(entry) } == Pushed::Backlogged {
@@ -401,6 +404,11 @@ impl Driver {
             }
         }
     }
+}
+
+#[track_caller]
+fn assert_same_process() {
+    assert!(sys::same_process(), "this is a child of fork(2): its parent's runtime cannot be used here");
 }
 
 /// Drops a panic payload whose own drop may panic.

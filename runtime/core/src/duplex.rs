@@ -20,12 +20,14 @@ use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context as Task, Poll};
 
 use crate::buf::{self, IoBufMut};
 use crate::context;
 use crate::fd::Origin;
+use crate::lock::{Lock, LockGuard};
 use crate::wait::{Left, Ticket, WaitList};
 
 /// Which way bytes go.
@@ -41,10 +43,10 @@ pub enum Direction {
 #[derive(Debug)]
 pub struct Duplex {
     fd: Option<OwnedFd>,
-    read: Mutex<Side>,
-    write: Mutex<Side>,
+    read: Lock<Side>,
+    write: Lock<Side>,
     /// Closing may block for this socket, because it lingers.
-    slow_close: std::sync::atomic::AtomicBool,
+    slow_close: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -87,9 +89,9 @@ impl Duplex {
     pub fn new(fd: OwnedFd) -> Arc<Self> {
         Arc::new(Self {
             fd: Some(fd),
-            read: Mutex::default(),
-            write: Mutex::default(),
-            slow_close: std::sync::atomic::AtomicBool::new(false),
+            read: Lock::default(),
+            write: Lock::default(),
+            slow_close: AtomicBool::new(false),
         })
     }
 
@@ -107,7 +109,7 @@ impl Duplex {
 
     /// Says whether closing the descriptor may block; if so it is closed by the blocking pool.
     pub fn set_slow_close(&self, slow: bool) {
-        self.slow_close.store(slow, std::sync::atomic::Ordering::Relaxed);
+        self.slow_close.store(slow, Ordering::Relaxed);
     }
 
     /// Waits until nobody else uses this direction.
@@ -129,13 +131,11 @@ impl Duplex {
         Held { duplex: Arc::clone(self), direction, clean }
     }
 
-    fn side(&self, direction: Direction) -> MutexGuard<'_, Side> {
-        let side = match direction {
-            Direction::Read => &self.read,
-            Direction::Write => &self.write,
-        };
-        // Nothing panics while the lock is held.
-        side.lock().unwrap_or_else(PoisonError::into_inner)
+    fn side(&self, direction: Direction) -> LockGuard<'_, Side> {
+        match direction {
+            Direction::Read => self.read.lock(),
+            Direction::Write => self.write.lock(),
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 //!
 //! | layer | files | what |
 //! |---|---|---|
-//! | L0 | `buf` `fd` `sys` | memory, descriptors, system calls |
+//! | L0 | `buf` `fd` `lock` `sys` | memory, descriptors, system calls |
 //! | L1 | `op` | one file per operation |
 //! | L2 | `ring` `slot` `wake` `wait` `time_queue` `metrics` `pool` | the parts, none of which knows another |
 //! | L3 | `driver` `run_queue` | ring and slots together; tasks as the loop sees them |
@@ -39,6 +39,7 @@ compile_error!("the runtime crate supports 64-bit Linux only");
 
 pub mod buf;
 pub mod fd;
+mod lock;
 #[doc(hidden)]
 pub mod sys;
 

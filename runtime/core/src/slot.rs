@@ -173,6 +173,11 @@ impl Slot {
         self.waker.take()
     }
 
+    /// Stores the first waker of the future.
+    pub(crate) fn put_waker(&self, waker: Waker) {
+        self.waker.set(Some(waker));
+    }
+
     /// Stores the waker of the future, cloning it only when it differs from the one that is there.
     pub(crate) fn set_waker(&self, waker: &Waker) {
         let old = self.waker.take();

@@ -35,18 +35,10 @@ pub struct Submit<O: Op> {
     state: State<O>,
 }
 
-enum State<O> {
+enum State<O: Op> {
     Created(O),
-    Flying(OpKey),
+    Flying(Flight<O>),
     Done,
-}
-
-/// Names one operation of one ring of the process. Not `Send`: it belongs to the thread that submitted it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct OpKey {
-    ring: RingId,
-    slot: SlotKey,
-    _not_send: PhantomData<*const ()>,
 }
 
 // Nothing in a future is pinned: the operation is moved into its slot, and nobody borrows from the future.
@@ -69,37 +61,86 @@ impl<O: Op> Future for Submit<O> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, task: &mut task::Context<'_>) -> Poll<O::Output> {
         let this = &mut *self;
-        match this.state {
-            State::Flying(key) => {
-                let settled = context::expect(|cx| {
-                    if cx.id() != key.ring {
-                        wrong_runtime();
-                    }
-                    // SAFETY: the key came from `submit` of this ring with this `O`.
-                    unsafe { cx.driver.poll::<O>(key.slot, task.waker()) }
-                });
-                let Poll::Ready((op, cqe)) = settled else { return Poll::Pending };
+        match &mut this.state {
+            State::Flying(flight) => {
+                let output = std::task::ready!(flight.poll(task));
                 this.state = State::Done;
-                Poll::Ready(op.complete(cqe))
+                Poll::Ready(output)
             }
             State::Created(_) => {
                 let State::Created(op) = std::mem::replace(&mut this.state, State::Done) else { unreachable!() };
-                let started = context::expect(|cx| {
-                    let slot = cx.driver.submit(op)?;
-                    let key = OpKey { ring: cx.id(), slot, _not_send: PhantomData };
-                    // Kept before the waker is cloned, which may panic.
-                    this.state = State::Flying(key);
-                    // SAFETY: as above.
-                    let settled = unsafe { cx.driver.poll::<O>(slot, task.waker()) };
-                    debug_assert!(settled.is_pending(), "nothing is reaped while tasks are polled");
-                    Ok(())
-                });
-                match started {
-                    Ok(()) => Poll::Pending,
-                    Err(refused) => Poll::Ready(O::complete(refused, Cqe::CANCELED)),
+                match Flight::start(op, task) {
+                    Ok(flight) => {
+                        this.state = State::Flying(flight);
+                        Poll::Pending
+                    }
+                    Err(refused) => Poll::Ready(refused.complete(Cqe::CANCELED)),
                 }
             }
             State::Done => panic!("an operation's future must not be polled after it completed"),
+        }
+    }
+}
+
+/// An operation that was started: what is left of a [`Submit`] after its first poll, for futures that keep the
+/// operation's parts themselves until then. Dropping it abandons the operation.
+#[derive(Debug)]
+pub struct Flight<O: Op> {
+    /// `None` once the output was taken.
+    key: Option<OpKey>,
+    _op: PhantomData<fn() -> O>,
+}
+
+/// Names one operation of one ring of the process. Not `Send`: it belongs to the thread that submitted it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct OpKey {
+    ring: RingId,
+    slot: SlotKey,
+    _not_send: PhantomData<*const ()>,
+}
+
+impl<O: Op> Flight<O> {
+    /// Submits an operation for the task that is being polled; gives it back when the runtime is closing.
+    ///
+    /// # Panics
+    ///
+    /// Outside a runtime.
+    #[inline]
+    pub fn start(op: O, task: &task::Context<'_>) -> Result<Self, O> {
+        let waker = task.waker().clone();
+        let key = context::expect(|cx| {
+            let slot = cx.driver.submit(op, waker)?;
+            Ok(OpKey { ring: cx.id(), slot, _not_send: PhantomData })
+        })?;
+        Ok(Self { key: Some(key), _op: PhantomData })
+    }
+
+    /// The output, once the operation is completed.
+    ///
+    /// # Panics
+    ///
+    /// After it has returned the output; in another runtime than the one that it was started in.
+    #[inline]
+    pub fn poll(&mut self, task: &task::Context<'_>) -> Poll<O::Output> {
+        let key = self.key.expect("an operation's future must not be polled after it completed");
+        let settled = context::expect(|cx| {
+            if cx.id() != key.ring {
+                wrong_runtime();
+            }
+            // SAFETY: the key came from `submit` of this ring with this `O`.
+            unsafe { cx.driver.poll::<O>(key.slot, task.waker()) }
+        });
+        let (op, cqe) = std::task::ready!(settled);
+        self.key = None;
+        Poll::Ready(op.complete(cqe))
+    }
+}
+
+impl<O: Op> Drop for Flight<O> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            abandon(key);
         }
     }
 }
@@ -112,14 +153,7 @@ fn wrong_runtime() -> ! {
     )
 }
 
-impl<O: Op> Drop for Submit<O> {
-    fn drop(&mut self) {
-        if let State::Flying(key) = self.state {
-            abandon(key);
-        }
-    }
-}
-
+#[cold]
 fn abandon(key: OpKey) {
     let at_home = context::with(|cx| {
         let at_home = cx.id() == key.ring;

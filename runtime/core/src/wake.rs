@@ -11,6 +11,7 @@ mod atomic {
 }
 
 use std::collections::HashMap;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -22,12 +23,13 @@ use crate::sys;
 
 /// Names a ring; never used twice in a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct RingId(u64);
+pub(crate) struct RingId(NonZeroU64);
 
 impl RingId {
     fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self(NonZeroU64::new(next).expect("2^64 rings are more than a process can build"))
     }
 }
 

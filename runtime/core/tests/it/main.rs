@@ -2,6 +2,7 @@
 //! run in a process of their own (`support::in_child`).
 
 mod alloc;
+mod raw;
 #[path = "../support/mod.rs"]
 mod support;
 
