@@ -67,6 +67,10 @@ pub(crate) async fn read_vectored<B: IoBufMut>(duplex: &Arc<Duplex>, mut bufs: V
         bufs.push(only);
         return BufResult(result, bufs);
     }
+    if bufs.iter().all(|buf| buf.capacity() == 0) {
+        // A receive of no bytes would wait for some.
+        return BufResult(Ok(0), bufs);
+    }
     let mut held = duplex.acquire(Direction::Read).await;
     if let Some(result) = serve_vectored(&mut held, &mut bufs) {
         return BufResult(result, bufs);

@@ -210,6 +210,16 @@ impl Shared {
         }
         None
     }
+
+    /// After one waiter was served: what is left, connections or the end of a pause, is the next one's to see to.
+    fn pass_on(&self, paused: bool) {
+        let mut queue = self.queue.borrow_mut();
+        let next = if paused || !queue.ready.is_empty() { queue.waiters.notify_one() } else { None };
+        drop(queue);
+        if let Some(next) = next {
+            next.wake();
+        }
+    }
 }
 
 /// What the multishot accept delivers to.
@@ -225,6 +235,7 @@ impl AcceptSink for Sink {
         if !more {
             queue.standing = None;
         }
+        let was_empty = queue.ready.is_empty();
         match result {
             Ok(fd) => {
                 queue.pause = None;
@@ -244,7 +255,8 @@ impl AcceptSink for Sink {
             standing.cancel();
             queue.taken_back = true;
         }
-        let next = queue.waiters.notify_one();
+        // One waiter is chosen at a time: with more in the queue somebody is already, and passes on what it leaves.
+        let next = if was_empty { queue.waiters.notify_one() } else { None };
         drop(queue);
         if let Some(next) = next {
             next.wake();
@@ -328,9 +340,8 @@ impl Accept<'_> {
             drop(queue);
             self.pause = None;
             coop::spend(0);
-            if disarmed {
-                self.shared.arm();
-            }
+            let paused = disarmed && self.shared.arm().is_some();
+            self.shared.pass_on(paused);
             return Poll::Ready(item.map(TcpStream::new));
         }
         if my_turn && let Some(ticket) = self.ticket.take() {
@@ -377,10 +388,18 @@ impl Future for Accept<'_> {
 
 impl Drop for Accept<'_> {
     fn drop(&mut self) {
-        let Some(ticket) = self.ticket else { return };
+        self.leave();
+    }
+}
+
+impl Accept<'_> {
+    fn leave(&mut self) {
+        let Some(ticket) = self.ticket.take() else { return };
         let mut queue = self.shared.queue.borrow_mut();
         let (left, unused): (Left, Option<Waker>) = queue.waiters.leave(ticket);
-        let next = if left == Left::PassOn { queue.waiters.notify_one() } else { None };
+        // Who waits out a pause leaves that to the next one too.
+        let pass_on = left == Left::PassOn || self.pause.is_some();
+        let next = if pass_on { queue.waiters.notify_one() } else { None };
         drop(queue);
         drop(unused);
         if let Some(next) = next {
@@ -417,7 +436,24 @@ impl Incoming<'_> {
     ///
     /// The connection stays in the listener's queue.
     pub async fn next(&mut self) -> Option<io::Result<TcpStream>> {
-        Some((&mut self.accept).await)
+        Some(Next(&mut self.accept).await)
+    }
+}
+
+/// One wait of an [`Incoming`]: it leaves the queue when it is given up, so that nobody waits behind it.
+struct Next<'a, 'b>(&'a mut Accept<'b>);
+
+impl Future for Next<'_, '_> {
+    type Output = io::Result<TcpStream>;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Self::Output> {
+        self.0.poll_next(task)
+    }
+}
+
+impl Drop for Next<'_, '_> {
+    fn drop(&mut self) {
+        self.0.leave();
     }
 }
 

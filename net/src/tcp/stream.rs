@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use runtime_core::buf::{BufResult, IoBuf, IoBufMut};
 use runtime_core::coop;
-use runtime_core::duplex::{Direction, Duplex};
+use runtime_core::duplex::Duplex;
 use runtime_core::op::connect::Connect;
 use runtime_core::op::poll_add::PollAdd;
 use runtime_core::op::{Kind, Rung};
@@ -107,9 +107,6 @@ impl TcpStream {
     /// [`InUseError`], which has the stream, while an operation that was dropped is not settled yet, and when one has
     /// left bytes that only this stream can return: read first.
     pub fn into_std(self) -> Result<std::net::TcpStream, InUseError> {
-        if self.duplex.has_residue(Direction::Read) || self.duplex.has_residue(Direction::Write) {
-            return Err(InUseError { stream: self });
-        }
         match self.duplex.into_fd() {
             Ok(fd) => Ok(fd.into()),
             Err(duplex) => Err(InUseError { stream: Self::from_duplex(duplex) }),

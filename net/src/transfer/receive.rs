@@ -15,14 +15,15 @@ use std::task::{Context as Task, Poll, ready};
 
 use runtime_core::buf::{self, BufResult, IoBufMut};
 use runtime_core::coop;
-use runtime_core::duplex::{Acquire, Direction, Duplex, Held};
+use runtime_core::duplex::{Direction, Duplex, Held};
 use runtime_core::fd::Origin;
 use runtime_core::op::poll_add::PollAdd;
 use runtime_core::op::recv::Recv;
 use runtime_core::op::{Cqe, Kind, Op, Rung};
 use runtime_core::submit::Flight;
+use runtime_core::wait::Ticket;
 
-use super::{MSG_PEEK, MSG_WAITALL, POLLIN};
+use super::{MSG_PEEK, POLLIN};
 
 /// How much a read is to bring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,10 +39,10 @@ pub(crate) enum Extent {
 impl Extent {
     fn flags(self) -> i32 {
         match self {
-            Self::Some => 0,
+            // Not MSG_WAITALL for the whole: when a reset ends what the kernel has gathered so far, the count hides the
+            // error, and the next receive says end of stream. The operation carries the bytes before it instead.
+            Self::Some | Self::Whole => 0,
             Self::Peek => MSG_PEEK,
-            // The kernel gathers it, so that a dropped future gives everything back as one residue.
-            Self::Whole => MSG_WAITALL,
         }
     }
 }
@@ -49,26 +50,55 @@ impl Extent {
 /// The future of a read.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Receive<'a, B: IoBufMut> {
-    acquire: Acquire<'a>,
+    duplex: &'a Arc<Duplex>,
+    /// The place in the queue for the direction.
+    ticket: Option<Ticket>,
     extent: Extent,
     /// Here while no operation has it.
     buf: Option<B>,
     /// Bytes that are in the buffer already.
     at: usize,
-    flight: Option<Flight<Recv<B, Held>>>,
-    poll: Option<Flight<PollAdd<Held>>>,
+    flight: Flight<Recv<B, Held>>,
+    /// Only where the kernel did not wait by itself.
+    poll: Option<Box<Flight<PollAdd<Held>>>>,
 }
 
 // Nothing in it is pinned: the buffer is moved into the operation's slot.
 impl<B: IoBufMut> Unpin for Receive<'_, B> {}
 
 impl<'a, B: IoBufMut> Receive<'a, B> {
+    #[inline]
     pub(crate) fn new(duplex: &'a Arc<Duplex>, buf: B, extent: Extent) -> Self {
-        let acquire = duplex.acquire(Direction::Read);
-        Self { acquire, extent, buf: Some(buf), at: 0, flight: None, poll: None }
+        Self { duplex, ticket: None, extent, buf: Some(buf), at: 0, flight: Flight::none(), poll: None }
     }
 
-    /// Goes on with the direction in hand.
+    #[inline(always)]
+    fn start(&mut self, held: Held, buf: B, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
+        let (at, flags) = (self.at, self.extent.flags());
+        match Flight::start_with(task, || Recv::new(held, buf, at, flags)) {
+            Ok(flight) => {
+                self.flight = flight;
+                Poll::Pending
+            }
+            Err(make) => {
+                let (result, buf, _held) = make().complete(Cqe::CANCELED);
+                Poll::Ready(BufResult(result, buf))
+            }
+        }
+    }
+
+    /// With others in the way, residue to serve first, or a buffer to fill.
+    #[cold]
+    fn acquire(&mut self, task: &mut Task<'_>) -> Poll<BufResult<usize, B>> {
+        let held = ready!(self.duplex.poll_acquire(Direction::Read, &mut self.ticket, task));
+        let mut buf = self.buf.take().expect(POLLED_AGAIN);
+        if self.extent == Extent::Whole {
+            // The length counts from the start, whatever the buffer held before.
+            buf::fill(&mut buf, &[]);
+        }
+        self.advance(held, buf, task)
+    }
+
     fn advance(&mut self, mut held: Held, mut buf: B, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
         loop {
             if self.at == buf.capacity() {
@@ -81,16 +111,32 @@ impl<'a, B: IoBufMut> Receive<'a, B> {
                 Settled::Again | Settled::NotReady => {}
             }
         }
-        match Flight::start(Recv::new(held, buf, self.at, self.extent.flags()), task) {
-            Ok(flight) => {
-                self.flight = Some(flight);
-                Poll::Pending
-            }
-            Err(refused) => {
-                let (result, buf, _held) = refused.complete(Cqe::CANCELED);
-                Poll::Ready(BufResult(result, buf))
-            }
+        self.start_again(held, buf, task)
+    }
+
+    #[cold]
+    fn start_again(&mut self, held: Held, buf: B, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
+        self.start(held, buf, task)
+    }
+
+    /// An operation ended with an error, or with a part of what is wanted.
+    #[cold]
+    fn go_on(&mut self, result: io::Result<usize>, held: Held, buf: B, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
+        match self.settle(result) {
+            Settled::Done(result) => Poll::Ready(BufResult(result, buf)),
+            Settled::Again => self.advance(held, buf, task),
+            Settled::NotReady => self.arm(held, buf, task),
         }
+    }
+
+    #[cold]
+    fn polled(&mut self, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
+        let Some(poll) = &mut self.poll else { unreachable!("asked before") };
+        // An error of the poll shows itself in the operation that is tried again.
+        let (_events, held) = ready!(poll.poll(task));
+        self.poll = None;
+        let buf = self.buf.take().expect("kept beside the poll");
+        self.advance(held, buf, task)
     }
 
     fn settle(&mut self, result: io::Result<usize>) -> Settled {
@@ -115,9 +161,9 @@ impl<'a, B: IoBufMut> Receive<'a, B> {
         held.keep_data(&buf::bytes(&buf)[..self.at]);
         self.at = buf::fill(&mut buf, &[]);
         coop::count(Kind::PollAdd, Rung::Reissue);
-        match Flight::start(PollAdd::new(held, POLLIN), task) {
+        match Flight::start_with(task, || PollAdd::new(held, POLLIN)) {
             Ok(poll) => {
-                self.poll = Some(poll);
+                self.poll = Some(Box::new(poll));
                 self.buf = Some(buf);
                 Poll::Pending
             }
@@ -138,35 +184,38 @@ impl<B: IoBufMut> Future for Receive<'_, B> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if let Some(flight) = &mut this.flight {
-            let (result, buf, held) = ready!(flight.poll(task));
-            this.flight = None;
-            return match this.settle(result) {
-                Settled::Done(result) => Poll::Ready(BufResult(result, buf)),
-                Settled::Again => this.advance(held, buf, task),
-                Settled::NotReady => this.arm(held, buf, task),
+        if this.flight.is_some() {
+            let (result, buf, held) = ready!(this.flight.poll(task));
+            return match result {
+                Ok(n) if this.extent != Extent::Whole => Poll::Ready(BufResult(Ok(n), buf)),
+                result => this.go_on(result, held, buf, task),
             };
         }
-        let held = match &mut this.poll {
-            None => {
-                if let Some(buf) = this.buf.take_if(|buf| buf.capacity() == 0) {
-                    return Poll::Ready(BufResult(Ok(0), buf));
-                }
-                ready!(Pin::new(&mut this.acquire).poll(task))
-            }
-            Some(poll) => {
-                // An error of the poll shows itself in the operation that is tried again.
-                let (_events, held) = ready!(poll.poll(task));
-                this.poll = None;
-                held
-            }
-        };
-        let mut buf = this.buf.take().expect("a read must not be polled after it completed");
-        if this.extent == Extent::Whole {
-            // The length counts from the start, whatever the buffer held before.
-            buf::fill(&mut buf, &[]);
+        if this.poll.is_some() {
+            return this.polled(task);
         }
-        this.advance(held, buf, task)
+        if let Some(buf) = this.buf.take_if(|buf| buf.capacity() == 0) {
+            return Poll::Ready(BufResult(Ok(0), buf));
+        }
+        if this.ticket.is_none()
+            && this.extent != Extent::Whole
+            && let Some(hold) = this.duplex.try_hold(Direction::Read)
+        {
+            let buf = this.buf.take().expect(POLLED_AGAIN);
+            return this.start(hold.keep(), buf, task);
+        }
+        this.acquire(task)
+    }
+}
+
+const POLLED_AGAIN: &str = "a read must not be polled after it completed";
+
+impl<B: IoBufMut> Drop for Receive<'_, B> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.duplex.leave(Direction::Read, ticket);
+        }
     }
 }
 

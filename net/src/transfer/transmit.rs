@@ -10,18 +10,20 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as Task, Poll, ready};
 
 use runtime_core::buf::{self, BufResult, IoBuf};
 use runtime_core::coop;
-use runtime_core::duplex::{Acquire, Direction, Duplex, Held};
+use runtime_core::duplex::{Direction, Duplex, Held};
 use runtime_core::op::poll_add::PollAdd;
 use runtime_core::op::send::Send;
 use runtime_core::op::{Cqe, Kind, Op, Rung};
 use runtime_core::submit::Flight;
 use runtime_core::sys;
+use runtime_core::wait::Ticket;
 
 use super::{MSG_WAITALL, POLLOUT};
 
@@ -37,59 +39,91 @@ pub(crate) enum Extent {
 /// The future of a write.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Transmit<'a, B: IoBuf> {
-    acquire: Acquire<'a>,
+    duplex: &'a Arc<Duplex>,
+    /// The place in the queue for the direction.
+    ticket: Option<Ticket>,
     extent: Extent,
     /// Here while no operation has it.
     buf: Option<B>,
     sent: usize,
-    flight: Option<Flight<Send<B, Held>>>,
-    poll: Option<Flight<PollAdd<Held>>>,
+    flight: Flight<Send<B, Held>>,
+    /// Only where the kernel did not wait by itself.
+    poll: Option<Box<Flight<PollAdd<Held>>>>,
 }
 
 // Nothing in it is pinned: the buffer is moved into the operation's slot.
 impl<B: IoBuf> Unpin for Transmit<'_, B> {}
 
 impl<'a, B: IoBuf> Transmit<'a, B> {
+    #[inline]
     pub(crate) fn new(duplex: &'a Arc<Duplex>, buf: B, extent: Extent) -> Self {
-        let acquire = duplex.acquire(Direction::Write);
-        Self { acquire, extent, buf: Some(buf), sent: 0, flight: None, poll: None }
+        Self { duplex, ticket: None, extent, buf: Some(buf), sent: 0, flight: Flight::none(), poll: None }
     }
 
-    /// Begins with the direction in hand.
-    fn begin(&mut self, mut held: Held, buf: B, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
-        if let Err(error) = held.check() {
-            return Poll::Ready(BufResult(Err(error), buf));
-        }
-        if coop::prefers_inline() {
-            // Cannot block. What it does not take, and what it says when it is not ready, is for the ring.
-            match sys::send(held.as_fd(), buf::bytes(&buf)) {
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-                result => {
-                    coop::count(Kind::Send, Rung::Inline);
-                    coop::spend(*result.as_ref().unwrap_or(&0));
-                    if let Settled::Done(result) = self.settle(result, &buf) {
-                        return Poll::Ready(BufResult(result, buf));
-                    }
+    /// The inline rung, with the direction in hand. What the socket does not take, and what it says when it is not
+    /// ready, is for the ring.
+    #[inline(always)]
+    fn send_inline(&mut self, fd: BorrowedFd<'_>, buf: &B) -> Option<io::Result<usize>> {
+        match sys::send(fd, buf::bytes(buf)) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => None,
+            result => {
+                coop::done_inline(Kind::Send, *result.as_ref().unwrap_or(&0));
+                match self.settle(result, buf) {
+                    Settled::Done(result) => Some(result),
+                    Settled::Again | Settled::NotReady => None,
                 }
             }
         }
-        self.send(held, buf, task)
     }
 
+    /// With others in the way, or an error of a dropped write to tell first.
+    #[cold]
+    fn acquire(&mut self, task: &mut Task<'_>) -> Poll<BufResult<usize, B>> {
+        let mut held = ready!(self.duplex.poll_acquire(Direction::Write, &mut self.ticket, task));
+        let buf = self.buf.take().expect(POLLED_AGAIN);
+        if let Err(error) = held.check() {
+            return Poll::Ready(BufResult(Err(error), buf));
+        }
+        if coop::prefers_inline()
+            && let Some(result) = self.send_inline(held.as_fd(), &buf)
+        {
+            return Poll::Ready(BufResult(result, buf));
+        }
+        self.send_again(held, buf, task)
+    }
+
+    #[cold]
+    fn polled(&mut self, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
+        let Some(poll) = &mut self.poll else { unreachable!("asked before") };
+        // An error of the poll shows itself in the operation that is tried again.
+        let (_events, held) = ready!(poll.poll(task));
+        self.poll = None;
+        let buf = self.buf.take().expect("kept beside the poll");
+        self.send_again(held, buf, task)
+    }
+
+    #[inline(always)]
     fn send(&mut self, held: Held, buf: B, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
         let flags = if self.extent == Extent::Whole { MSG_WAITALL } else { 0 };
-        match Flight::start(Send::new(held, buf, self.sent, flags), task) {
+        let sent = self.sent;
+        match Flight::start_with(task, || Send::new(held, buf, sent, flags)) {
             Ok(flight) => {
-                self.flight = Some(flight);
+                self.flight = flight;
                 Poll::Pending
             }
-            Err(refused) => {
-                let (result, buf, _held) = refused.complete(Cqe::CANCELED);
+            Err(make) => {
+                let (result, buf, _held) = make().complete(Cqe::CANCELED);
                 Poll::Ready(BufResult(result, buf))
             }
         }
     }
 
+    #[cold]
+    fn send_again(&mut self, held: Held, buf: B, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
+        self.send(held, buf, task)
+    }
+
+    #[inline(always)]
     fn settle(&mut self, result: io::Result<usize>, buf: &B) -> Settled {
         match result {
             Ok(n) if self.extent == Extent::Some => Settled::Done(Ok(n)),
@@ -110,9 +144,9 @@ impl<'a, B: IoBuf> Transmit<'a, B> {
     #[cold]
     fn arm(&mut self, held: Held, buf: B, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
         coop::count(Kind::PollAdd, Rung::Reissue);
-        match Flight::start(PollAdd::new(held, POLLOUT), task) {
+        match Flight::start_with(task, || PollAdd::new(held, POLLOUT)) {
             Ok(poll) => {
-                self.poll = Some(poll);
+                self.poll = Some(Box::new(poll));
                 self.buf = Some(buf);
                 Poll::Pending
             }
@@ -133,29 +167,43 @@ impl<B: IoBuf> Future for Transmit<'_, B> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if let Some(flight) = &mut this.flight {
-            let (result, buf, held) = ready!(flight.poll(task));
-            this.flight = None;
+        if this.flight.is_some() {
+            let (result, buf, held) = ready!(this.flight.poll(task));
             return match this.settle(result, &buf) {
                 Settled::Done(result) => Poll::Ready(BufResult(result, buf)),
-                Settled::Again => this.send(held, buf, task),
+                Settled::Again => this.send_again(held, buf, task),
                 Settled::NotReady => this.arm(held, buf, task),
             };
         }
-        const POLLED_AGAIN: &str = "a write must not be polled after it completed";
-        if let Some(poll) = &mut this.poll {
-            // An error of the poll shows itself in the operation that is tried again.
-            let (_events, held) = ready!(poll.poll(task));
-            this.poll = None;
-            let buf = this.buf.take().expect(POLLED_AGAIN);
-            return this.send(held, buf, task);
+        if this.poll.is_some() {
+            return this.polled(task);
         }
         if let Some(buf) = this.buf.take_if(|buf| buf.init_len() == 0) {
             return Poll::Ready(BufResult(Ok(0), buf));
         }
-        let held = ready!(Pin::new(&mut this.acquire).poll(task));
-        let buf = this.buf.take().expect(POLLED_AGAIN);
-        this.begin(held, buf, task)
+        if this.ticket.is_none()
+            && let Some(hold) = this.duplex.try_hold(Direction::Write)
+        {
+            let buf = this.buf.take().expect(POLLED_AGAIN);
+            if coop::prefers_inline()
+                && let Some(result) = this.send_inline(hold.as_fd(), &buf)
+            {
+                return Poll::Ready(BufResult(result, buf));
+            }
+            return this.send(hold.keep(), buf, task);
+        }
+        this.acquire(task)
+    }
+}
+
+const POLLED_AGAIN: &str = "a write must not be polled after it completed";
+
+impl<B: IoBuf> Drop for Transmit<'_, B> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.duplex.leave(Direction::Write, ticket);
+        }
     }
 }
 

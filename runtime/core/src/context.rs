@@ -35,6 +35,8 @@ pub(crate) struct Context {
     pub(crate) arrivals: RefCell<Vec<Arrival<Runnable>>>,
     budget_ops: Cell<u32>,
     budget_bytes: Cell<u32>,
+    /// This runtime has written to a pipe: its ring may raise SIGPIPE whenever it is entered.
+    writes_pipes: Cell<bool>,
     sigpipe_blocked: Cell<bool>,
     this: Weak<Self>,
 }
@@ -55,6 +57,7 @@ impl Context {
             arrivals: RefCell::new(Vec::new()),
             budget_ops: Cell::new(BUDGET_OPS),
             budget_bytes: Cell::new(BUDGET_BYTES),
+            writes_pipes: Cell::new(false),
             sigpipe_blocked: Cell::new(false),
             this: this.clone(),
         }))
@@ -70,7 +73,12 @@ impl Context {
     }
 
     /// A task is about to be polled.
+    ///
+    /// # Panics
+    ///
+    /// In a child of fork(2), where whatever was ready in the parent must not run a second time.
     pub(crate) fn begin_poll(&self) {
+        self.driver.assert_same_process();
         self.budget_ops.set(BUDGET_OPS);
         self.budget_bytes.set(BUDGET_BYTES);
         self.driver.counters.polls.add(1);
@@ -90,8 +98,15 @@ impl Context {
 
     /// Keeps SIGPIPE from this thread until `block_on` returns (ruling 25).
     pub(crate) fn block_sigpipe(&self) {
-        if !self.sigpipe_blocked.get() && sys::block_sigpipe() {
-            self.sigpipe_blocked.set(true);
+        if !self.writes_pipes.replace(true) {
+            self.keep_sigpipe();
+        }
+    }
+
+    /// Blocks the signal again where an earlier `block_on` has: its writes may still be in flight.
+    pub(crate) fn keep_sigpipe(&self) {
+        if self.writes_pipes.get() {
+            self.sigpipe_blocked.set(sys::block_sigpipe());
         }
     }
 
@@ -125,6 +140,7 @@ impl Clock {
 }
 
 /// Runs `f` with the context of the runtime that this thread runs.
+#[inline(always)]
 pub(crate) fn with<R>(f: impl FnOnce(&Context) -> R) -> Option<R> {
     let current = CURRENT.get();
     if current.is_null() {
@@ -136,11 +152,28 @@ pub(crate) fn with<R>(f: impl FnOnce(&Context) -> R) -> Option<R> {
 
 /// Like [`with`], for what only makes sense inside.
 #[track_caller]
+#[inline(always)]
 pub(crate) fn expect<R>(f: impl FnOnce(&Context) -> R) -> R {
     match with(f) {
         Some(result) => result,
         None => outside(),
     }
+}
+
+/// The context of the runtime that this thread runs, without the closure of [`expect`], which is not always inlined.
+///
+/// # Safety
+///
+/// The reference is not kept beyond the call that asks for it.
+#[inline(always)]
+#[track_caller]
+pub(crate) unsafe fn borrow<'a>() -> &'a Context {
+    let current = CURRENT.get();
+    if current.is_null() {
+        outside();
+    }
+    // SAFETY: set by `Entered`, which lives in a frame below the caller's.
+    unsafe { &*current }
 }
 
 #[cold]

@@ -35,12 +35,28 @@ pub fn has_budget() -> bool {
     context::with(|cx| cx.has_budget()).unwrap_or(true)
 }
 
-/// Whether an inline system call is the better way to write now: when the turn brought at most one completion.
+/// Whether an inline system call is the better way to write now: when the turn brought at most one completion, and the
+/// task has budget left.
 ///
 /// In a batch each inline write wakes its peer at once and takes the batch apart; the writes of one enter wake their
 /// peers once.
+#[inline]
 pub fn prefers_inline() -> bool {
-    context::with(|cx| cx.driver.last_reaped() <= 1).unwrap_or(false)
+    // In a child of fork(2) an inline write would reach the parent's peer.
+    context::with(|cx| {
+        cx.driver.assert_same_process();
+        cx.driver.last_reaped() <= 1 && cx.has_budget()
+    })
+    .unwrap_or(false)
+}
+
+/// Counts an operation of `bytes` that was completed inline, and spends it.
+#[inline]
+pub fn done_inline(kind: Kind, bytes: usize) {
+    context::with(|cx| {
+        cx.driver.counters.op(kind, Rung::Inline);
+        cx.spend(bytes);
+    });
 }
 
 /// Counts an operation that did not go through the ring.

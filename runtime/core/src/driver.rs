@@ -8,10 +8,10 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicU32;
 use std::task::{Poll, Waker};
 
 use io_uring::{opcode, squeue, types};
@@ -30,18 +30,23 @@ const DOOR: u64 = u64::MAX - 1;
 /// A payload of a panic that was held back.
 pub(crate) type Panic = Box<dyn Any + Send>;
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 enum Act {
-    /// A one-shot operation is settled.
-    Settled(SlotKey),
+    /// The future of a settled operation is to be polled.
+    Wake(Waker),
+    /// An orphan is settled.
+    Finish(SlotKey),
     /// A completion of a multishot operation.
     Item(SlotKey, Cqe),
+    /// Nothing any more.
+    Done,
 }
 
 pub(crate) struct Driver {
     ring: RefCell<Ring>,
     slots: Slots,
-    acts: RefCell<VecDeque<Act>>,
+    /// What the act phase has to do, in order.
+    acts: RefCell<Vec<Act>>,
     acting: Cell<bool>,
     /// Operations whose cancel request has not been pushed yet: never lost to a full queue.
     cancels: RefCell<Vec<SlotKey>>,
@@ -51,6 +56,8 @@ pub(crate) struct Driver {
     closing: Cell<bool>,
     /// Completions that the last reap took, the door's and the cancels' included.
     last_reaped: Cell<u32>,
+    /// Says whether this is a child of fork(2).
+    process: &'static AtomicU32,
     pub(crate) counters: Counters,
 }
 
@@ -59,13 +66,14 @@ impl Driver {
         Self {
             ring: RefCell::new(ring),
             slots: Slots::new(),
-            acts: RefCell::new(VecDeque::new()),
+            acts: RefCell::default(),
             acting: Cell::new(false),
             cancels: RefCell::new(Vec::new()),
             door_fd,
             door_armed: Cell::new(false),
             closing: Cell::new(false),
             last_reaped: Cell::new(0),
+            process: sys::process_word(),
             counters: Counters::new(),
         }
     }
@@ -97,15 +105,15 @@ impl Driver {
 
     // ---- submission ------------------------------------------------------------------------------------------------
 
-    /// Starts an operation, or gives it back when the runtime is closing. The waker is a clone made before: cloning may
-    /// panic, and must not once the entry is pushed (I3).
-    #[inline]
-    pub(crate) fn submit<O: Op>(&self, op: O, waker: Waker) -> Result<SlotKey, O> {
+    /// Starts an operation that `make` makes in place, or gives `make` back when the runtime is closing. The waker is a
+    /// clone made before: cloning may panic, and must not once the entry is pushed (I3).
+    #[inline(always)]
+    pub(crate) fn submit<O: Op, F: FnOnce() -> O>(&self, make: F, waker: Waker) -> Result<&Slot, F> {
         if self.closing.get() {
-            return Err(op);
+            return Err(make);
         }
-        assert_same_process();
-        let (slot, at) = self.slots.insert(op);
+        self.assert_same_process();
+        let (slot, at) = self.slots.insert_with(make);
         let unpushed = Unpushed {
             slots: &self.slots,
             slot,
@@ -120,7 +128,7 @@ impl Driver {
         mem::forget(unpushed);
         slot.put_waker(waker);
         self.start(slot, O::KIND, entry);
-        Ok(slot.key())
+        Ok(slot)
     }
 
     /// Starts a multishot operation, or gives it back when the runtime is closing.
@@ -128,7 +136,7 @@ impl Driver {
         if self.closing.get() {
             return Err(op);
         }
-        assert_same_process();
+        self.assert_same_process();
         let (slot, at) = self.slots.insert_multi(op);
         let unpushed = Unpushed {
             slots: &self.slots,
@@ -145,6 +153,14 @@ impl Driver {
         Ok(slot.key())
     }
 
+    #[inline]
+    #[track_caller]
+    pub(crate) fn assert_same_process(&self) {
+        let same = sys::is_same_process(self.process);
+        assert!(same, "this is a child of fork(2): its parent's runtime cannot be used here");
+    }
+
+    #[inline(always)]
     fn start(&self, slot: &Slot, kind: Kind, entry: squeue::Entry) {
         let entry = entry.user_data(slot.key().user_data());
         self.counters.op(kind, Rung::Ring);
@@ -161,40 +177,39 @@ impl Driver {
     ///
     /// # Safety
     ///
-    /// `key` came from [`submit`](Self::submit) of this driver with the same `O`.
-    pub(crate) unsafe fn poll<O: Op>(&self, key: SlotKey, waker: &Waker) -> Poll<(O, Cqe)> {
-        let slot = self.slots.get(key).expect("a future's operation stays in its slot until the future takes it");
-        match slot.state() {
-            State::Settled => {
-                let cqe = slot.cqe();
-                // SAFETY: settled, and of type `O` by the caller's promise.
-                Poll::Ready((unsafe { self.slots.take::<O>(slot) }, cqe))
-            }
-            State::Flying | State::Free => {
-                slot.set_waker(waker);
-                Poll::Pending
-            }
+    /// `slot` came from [`submit`](Self::submit) of this driver with the same `O`, and its operation was not taken.
+    #[inline]
+    pub(crate) unsafe fn poll<O: Op>(&self, slot: &Slot, waker: &Waker) -> Poll<(O, Cqe)> {
+        if slot.state() == State::Settled {
+            let cqe = slot.cqe();
+            // SAFETY: settled, and of type `O` by the caller's promise.
+            return Poll::Ready((unsafe { self.slots.take::<O>(slot) }, cqe));
         }
+        slot.set_waker(waker);
+        Poll::Pending
     }
 
     /// The future of an operation is gone: a settled one is finished, a flying one is cancelled and finished when its
     /// completion comes.
     pub(crate) fn orphan(&self, key: SlotKey) {
-        if !sys::same_process() {
-            // In a child of fork(2) the operation is the parent's.
-            return;
-        }
         let Some(slot) = self.slots.get(key) else { return };
-        drop(slot.disown());
-        // Dropping the waker was foreign code: look again.
-        let Some(slot) = self.slots.get(key) else { return };
+        // Dropped last: that is foreign code, which may panic, and the operation has to be cancelled all the same.
+        let waker = slot.disown();
         self.counters.orphans.add(1);
         match slot.state() {
             // SAFETY: settled.
             State::Settled => unsafe { self.slots.finish(slot) },
-            State::Flying => self.cancels.borrow_mut().push(key),
+            State::Flying if sys::is_same_process(self.process) => self.cancels.borrow_mut().push(key),
+            State::Flying => {
+                // In a child of fork(2) the operation is the parent's and the kernel works on the parent's memory: what
+                // lies here is a copy that is in nobody's use.
+                slot.settle_unsent();
+                // SAFETY: settled by the line above.
+                unsafe { self.slots.finish(slot) };
+            }
             State::Free => {}
         }
+        drop(waker);
     }
 
     /// Asks the kernel to end an operation early; it completes in any case.
@@ -207,7 +222,8 @@ impl Driver {
     /// Whether the kernel is done with an operation, though its last item may wait for the act phase.
     pub(crate) fn is_settling(&self, key: SlotKey) -> bool {
         let is_last = |act: &Act| matches!(act, Act::Item(of, cqe) if *of == key && !cqe.more());
-        self.slots.get(key).is_none_or(|slot| slot.state() != State::Flying) || self.acts.borrow().iter().any(is_last)
+        let acts = self.acts.borrow();
+        self.slots.get(key).is_none_or(|slot| slot.state() != State::Flying) || acts.iter().any(is_last)
     }
 
     // ---- the turn's side -------------------------------------------------------------------------------------------
@@ -218,12 +234,15 @@ impl Driver {
         ring.has_submissions() || ring.needs_enter() || !self.cancels.borrow().is_empty()
     }
 
-    /// Whether a wait for completions would be wrong because some are there already.
-    pub(crate) fn must_not_wait(&self) -> bool {
-        let mut ring = self.ring.borrow_mut();
-        ring.has_completions()
-            || !self.acts.borrow().is_empty()
-            || (ring.features().defer_taskrun && ring.needs_enter())
+    /// Whether something waits for the act phase, so that a wait would be wrong. Completions that lie in the queue, or
+    /// only wait to be put there, are no reason: the kernel looks for them before it sleeps.
+    pub(crate) fn has_acts(&self) -> bool {
+        !self.acts.borrow().is_empty()
+    }
+
+    /// Whether something can be acted on, or taken from the completion queue, without a system call.
+    pub(crate) fn has_completions(&self) -> bool {
+        self.has_acts() || !self.ring.borrow_mut().completions().is_empty()
     }
 
     /// Whether something still has to be sent for operations whose future is gone.
@@ -232,9 +251,12 @@ impl Driver {
     }
 
     /// One visit to the kernel: everything queued goes in, then everything completed is stored in its slot.
+    #[inline(always)]
     pub(crate) fn visit(&self, wait: Wait) -> io::Result<()> {
         let mut ring = self.ring.borrow_mut();
-        self.push_cancels(&mut ring);
+        if self.has_cancels() {
+            self.push_cancels(&mut ring);
+        }
         if wait != Wait::No && !self.closing.get() && !self.door_armed.replace(true) {
             // Multishot, and never read: each write to the counter is one completion (ruling 11).
             let poll = opcode::PollAdd::new(types::Fd(self.door_fd), libc::POLLIN as u32).multi(true).build();
@@ -249,6 +271,7 @@ impl Driver {
         Ok(())
     }
 
+    #[cold]
     fn push_cancels(&self, ring: &mut Ring) {
         let mut cancels = self.cancels.borrow_mut();
         for key in cancels.drain(..) {
@@ -275,6 +298,7 @@ impl Driver {
     }
 
     /// Takes everything from the completion queue; runs no foreign code.
+    #[inline(always)]
     fn reap(&self) {
         let mut ring = self.ring.borrow_mut();
         let mut acts = self.acts.borrow_mut();
@@ -295,63 +319,77 @@ impl Driver {
         self.last_reaped.set(reaped);
     }
 
-    fn store(&self, key: SlotKey, cqe: io_uring::cqueue::Entry, acts: &mut VecDeque<Act>) {
+    #[inline(always)]
+    fn store(&self, key: SlotKey, cqe: io_uring::cqueue::Entry, acts: &mut Vec<Act>) {
         let Some(slot) = self.slots.get(key).filter(|slot| slot.state() == State::Flying) else {
             self.counters.stale_completions.add(1);
             return;
         };
         if slot.behaviour().multi {
             let cqe = Cqe::new(cqe.result(), cqe.flags());
-            acts.push_back(Act::Item(key, cqe));
+            acts.push(Act::Item(key, cqe));
             // The slot settles when the last item is handed over: until then its operation must stay.
         } else {
             slot.settle(cqe);
-            acts.push_back(Act::Settled(key));
+            if slot.is_orphan() {
+                acts.push(Act::Finish(key));
+            } else if let Some(waker) = slot.take_waker() {
+                // Moved, not cloned: no foreign code runs here.
+                acts.push(Act::Wake(waker));
+            }
         }
     }
 
     /// Runs everything that the last visits found, and returns the first panic. A call from within does nothing: the
     /// outer one goes on with whatever was added.
+    #[inline(always)]
     pub(crate) fn act(&self) -> Option<Panic> {
         if self.acting.replace(true) {
             return None;
         }
         let mut first = None;
-        loop {
-            let run = AssertUnwindSafe(|| {
-                while let Some(act) = self.next_act() {
-                    self.run(act);
-                }
-            });
-            match catch_unwind(run) {
-                Ok(()) => break,
-                Err(panic) if first.is_none() => first = Some(panic),
-                Err(panic) => drop_quietly(panic),
+        let mut done = 0;
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run_all(&mut done))) {
+            match first {
+                None => first = Some(panic),
+                Some(_) => drop_quietly(panic),
             }
         }
         self.acting.set(false);
         first
     }
 
-    fn next_act(&self) -> Option<Act> {
-        self.acts.borrow_mut().pop_front()
-    }
-
-    fn run(&self, act: Act) {
-        match act {
-            Act::Settled(key) => {
-                let Some(slot) = self.slots.get(key) else { return };
-                if slot.is_orphan() {
-                    // SAFETY: `store` settled it, and only `take` or `finish` free it afterwards, which `get` tells.
-                    unsafe { self.slots.finish(slot) };
-                } else if let Some(waker) = slot.take_waker() {
-                    waker.wake();
-                }
-            }
-            Act::Item(key, cqe) => self.item(key, cqe),
+    #[inline(always)]
+    fn run_all(&self, done: &mut usize) {
+        loop {
+            let mut acts = self.acts.borrow_mut();
+            let Some(act) = acts.get_mut(*done) else {
+                acts.clear();
+                return;
+            };
+            *done += 1;
+            let act = mem::replace(act, Act::Done);
+            drop(acts);
+            self.run(act);
         }
     }
 
+    #[inline(always)]
+    fn run(&self, act: Act) {
+        match act {
+            Act::Wake(waker) => waker.wake(),
+            Act::Finish(key) => {
+                if let Some(slot) = self.slots.get(key) {
+                    // SAFETY: settled before it was put on the list, and freed by nobody since, as `get` tells.
+                    unsafe { self.slots.finish(slot) };
+                }
+            }
+            Act::Item(key, cqe) => self.item(key, cqe),
+            Act::Done => {}
+        }
+    }
+
+    #[inline(never)]
     fn item(&self, key: SlotKey, cqe: Cqe) {
         let Some(slot) = self.slots.get(key) else { return };
         // The slot is freed after the last item even if taking it panics.
@@ -374,13 +412,19 @@ impl Driver {
             let key = SlotKey::from_user_data(user_data);
             let Some(slot) = self.slots.get(key).filter(|slot| slot.state() == State::Flying) else { continue };
             if slot.behaviour().multi {
-                acts.push_back(Act::Item(key, Cqe::CANCELED));
+                acts.push(Act::Item(key, Cqe::CANCELED));
             } else {
                 slot.settle_unsent();
-                acts.push_back(Act::Settled(key));
+                match slot.take_waker() {
+                    Some(waker) => acts.push(Act::Wake(waker)),
+                    None if slot.is_orphan() => acts.push(Act::Finish(key)),
+                    None => {}
+                }
             }
         }
-        let all = opcode::AsyncCancel2::new(types::CancelBuilder::any()).build().user_data(IGNORED);
+        let all = opcode::AsyncCancel2::new(types::CancelBuilder::any()).build();
+        // Silent, or its own completion would end the wait for the others at once.
+        let all = all.flags(squeue::Flags::SKIP_SUCCESS).user_data(IGNORED);
         // SAFETY: no pointers.
         let _ = unsafe { ring.push(all) };
         self.counters.cancels.add(1);
@@ -389,6 +433,16 @@ impl Driver {
     /// Whether the kernel may still touch anything of ours.
     pub(crate) fn is_drained(&self) -> bool {
         self.slots.in_use() == 0
+    }
+
+    /// In a child of fork(2): ends every operation's copy here; see [`orphan`](Self::orphan).
+    pub(crate) fn forsake(&self) {
+        self.slots.for_each_in_use(|slot| {
+            if slot.state() == State::Flying {
+                slot.settle_unsent();
+            }
+        });
+        self.orphan_the_rest();
     }
 
     /// Everything that settled and was never taken (its future was forgotten) ends as an orphan.
@@ -404,11 +458,6 @@ impl Driver {
             }
         }
     }
-}
-
-#[track_caller]
-fn assert_same_process() {
-    assert!(sys::same_process(), "this is a child of fork(2): its parent's runtime cannot be used here");
 }
 
 /// Drops a panic payload whose own drop may panic.

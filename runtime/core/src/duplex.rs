@@ -43,8 +43,8 @@ pub enum Direction {
 #[derive(Debug)]
 pub struct Duplex {
     fd: Option<OwnedFd>,
-    read: Lock<Side>,
-    write: Lock<Side>,
+    /// By direction.
+    sides: [Lock<Side>; 2],
     /// Closing may block for this socket, because it lingers.
     slow_close: AtomicBool,
 }
@@ -52,6 +52,9 @@ pub struct Duplex {
 #[derive(Debug, Default)]
 struct Side {
     held: bool,
+    /// Somebody waits or was chosen, or there is residue: nothing is simple. Set by whoever brings that about, cleared
+    /// by whoever looks and finds nothing.
+    busy: bool,
     waiters: WaitList,
     residue: Residue,
 }
@@ -87,18 +90,17 @@ impl Residue {
 impl Duplex {
     /// Takes a descriptor over.
     pub fn new(fd: OwnedFd) -> Arc<Self> {
-        Arc::new(Self {
-            fd: Some(fd),
-            read: Lock::default(),
-            write: Lock::default(),
-            slow_close: AtomicBool::new(false),
-        })
+        Arc::new(Self { fd: Some(fd), sides: Default::default(), slow_close: AtomicBool::new(false) })
     }
 
-    /// The descriptor again, or `self` back while operations still use it. Residue is lost: look at
-    /// [`has_residue`](Self::has_residue) first.
+    /// The descriptor again, or `self` back while operations still use it, or one has left residue.
     pub fn into_fd(self: Arc<Self>) -> Result<OwnedFd, Arc<Self>> {
-        Arc::try_unwrap(self).map(|mut this| this.fd.take().expect("the descriptor is there until the end"))
+        let mut this = Arc::try_unwrap(self)?;
+        // Asked when nobody else has it: an orphan on another thread may have ended a moment ago.
+        if this.has_residue(Direction::Read) || this.has_residue(Direction::Write) {
+            return Err(Arc::new(this));
+        }
+        Ok(this.fd.take().expect("the descriptor is there until the end"))
     }
 
     /// Whether a dropped operation left something that the next one has to return.
@@ -127,15 +129,93 @@ impl Duplex {
         Some(self.held(direction, clean))
     }
 
+    #[inline]
     fn held(self: &Arc<Self>, direction: Direction, clean: bool) -> Held {
         Held { duplex: Arc::clone(self), direction, clean }
     }
 
-    fn side(&self, direction: Direction) -> LockGuard<'_, Side> {
-        match direction {
-            Direction::Read => self.read.lock(),
-            Direction::Write => self.write.lock(),
+    /// Takes the direction when nobody uses or awaits it and there is no residue, which is the usual case.
+    #[inline]
+    pub fn try_hold(self: &Arc<Self>, direction: Direction) -> Option<Hold<'_>> {
+        let mut side = self.side(direction);
+        if side.held || side.busy {
+            return None;
         }
+        side.held = true;
+        Some(Hold { duplex: self, direction })
+    }
+
+    /// Polls for the direction; `ticket` is the caller's place in the queue, if it has one. Whoever gives up with a
+    /// ticket must [`leave`](Self::leave).
+    pub fn poll_acquire(
+        self: &Arc<Self>,
+        direction: Direction,
+        ticket: &mut Option<Ticket>,
+        task: &mut Task<'_>,
+    ) -> Poll<Held> {
+        // Every operation may come through here, so this is where a task that never suspends is made to (ruling 6).
+        let has_budget = context::expect(|cx| {
+            cx.driver.assert_same_process();
+            cx.has_budget()
+        });
+        if !has_budget {
+            task.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        // Cloned before the lock is taken and dropped after it is released: wakers are foreign code (I4).
+        let waker = task.waker().clone();
+        let mut side = self.side(direction);
+        let taken = match *ticket {
+            None => side.take_if_free(),
+            Some(ticket) => (!side.held && side.waiters.take(ticket)).then(|| side.take()),
+        };
+        if let Some(clean) = taken {
+            *ticket = None;
+            drop(side);
+            return Poll::Ready(self.held(direction, clean));
+        }
+        let unused = match *ticket {
+            None => {
+                side.busy = true;
+                *ticket = Some(side.waiters.join(waker));
+                None
+            }
+            Some(ticket) => side.waiters.update(ticket, waker),
+        };
+        drop(side);
+        drop(unused);
+        Poll::Pending
+    }
+
+    /// Gives up a place in the queue; if it had been chosen, the next one is.
+    #[cold]
+    pub fn leave(&self, direction: Direction, ticket: Ticket) {
+        let mut side = self.side(direction);
+        let (left, unused) = side.waiters.leave(ticket);
+        let next = if left == Left::PassOn && !side.held { side.waiters.notify_one() } else { None };
+        drop(side);
+        drop(unused);
+        if let Some(next) = next {
+            next.wake();
+        }
+    }
+
+    #[inline]
+    fn release(&self, direction: Direction) {
+        let mut side = self.side(direction);
+        side.held = false;
+        if side.busy {
+            let next = side.waiters.notify_one();
+            drop(side);
+            if let Some(next) = next {
+                next.wake();
+            }
+        }
+    }
+
+    #[inline]
+    fn side(&self, direction: Direction) -> LockGuard<'_, Side> {
+        self.sides[direction as usize].lock()
     }
 }
 
@@ -158,13 +238,27 @@ impl Drop for Duplex {
 
 impl Side {
     /// Takes the direction unless somebody uses or awaits it; says whether there is no residue.
+    #[inline]
     fn take_if_free(&mut self) -> Option<bool> {
-        (!self.held && self.waiters.is_empty()).then(|| self.take())
+        if self.held {
+            return None;
+        }
+        if !self.busy {
+            self.held = true;
+            return Some(true);
+        }
+        self.look();
+        self.waiters.is_empty().then(|| self.take())
     }
 
     fn take(&mut self) -> bool {
         self.held = true;
         self.residue.is_empty()
+    }
+
+    #[cold]
+    fn look(&mut self) {
+        self.busy = !(self.waiters.is_empty() && self.residue.is_empty());
     }
 }
 
@@ -180,63 +274,47 @@ pub struct Acquire<'a> {
 impl Future for Acquire<'_> {
     type Output = Held;
 
-    #[inline]
     fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Held> {
-        // Every operation comes through here, so this is where a task that never suspends is made to (ruling 6).
-        if !context::expect(|cx| cx.has_budget()) {
-            task.waker().wake_by_ref();
-            return Poll::Pending;
-        }
         let this = &mut *self;
-        if this.ticket.is_none() {
-            let taken = this.duplex.side(this.direction).take_if_free();
-            if let Some(clean) = taken {
-                return Poll::Ready(this.duplex.held(this.direction, clean));
-            }
-        }
-        this.wait(task)
-    }
-}
-
-impl Acquire<'_> {
-    #[cold]
-    fn wait(&mut self, task: &mut Task<'_>) -> Poll<Held> {
-        // Cloned before the lock is taken and dropped after it is released: wakers are foreign code (I4).
-        let waker = task.waker().clone();
-        let mut side = self.duplex.side(self.direction);
-        let taken = match self.ticket {
-            None => side.take_if_free(),
-            Some(ticket) => (!side.held && side.waiters.take(ticket)).then(|| side.take()),
-        };
-        if let Some(clean) = taken {
-            self.ticket = None;
-            drop(side);
-            return Poll::Ready(self.duplex.held(self.direction, clean));
-        }
-        let unused = match self.ticket {
-            None => {
-                self.ticket = Some(side.waiters.join(waker));
-                None
-            }
-            Some(ticket) => side.waiters.update(ticket, waker),
-        };
-        drop(side);
-        drop(unused);
-        Poll::Pending
+        this.duplex.poll_acquire(this.direction, &mut this.ticket, task)
     }
 }
 
 impl Drop for Acquire<'_> {
     fn drop(&mut self) {
-        let Some(ticket) = self.ticket else { return };
-        let mut side = self.duplex.side(self.direction);
-        let (left, unused) = side.waiters.leave(ticket);
-        let next = if left == Left::PassOn && !side.held { side.waiters.notify_one() } else { None };
-        drop(side);
-        drop(unused);
-        if let Some(next) = next {
-            next.wake();
+        if let Some(ticket) = self.ticket {
+            self.duplex.leave(self.direction, ticket);
         }
+    }
+}
+
+/// Like [`Held`], for the time of a call: it does not keep the descriptor.
+#[derive(Debug)]
+pub struct Hold<'a> {
+    duplex: &'a Arc<Duplex>,
+    direction: Direction,
+}
+
+impl Hold<'_> {
+    /// The descriptor.
+    #[inline]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.duplex.as_fd()
+    }
+
+    /// Keeps the direction and the descriptor.
+    #[inline]
+    pub fn keep(self) -> Held {
+        let held = self.duplex.held(self.direction, true);
+        std::mem::forget(self);
+        held
+    }
+}
+
+impl Drop for Hold<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.duplex.release(self.direction);
     }
 }
 
@@ -268,6 +346,12 @@ impl Held {
             Some(errno) => Err(io::Error::from_raw_os_error(errno)),
             None => Ok(()),
         }
+    }
+
+    /// Whether no dropped operation had left anything when the direction was taken, nor has one of this holder since.
+    #[inline]
+    pub fn is_clean(&self) -> bool {
+        self.clean
     }
 
     /// Serves a read from the residue, behind the first `at` bytes of the buffer; `None` when there is none. `peek`
@@ -304,7 +388,9 @@ impl Origin for Held {
     fn keep_data(&mut self, data: &[u8]) {
         if !data.is_empty() {
             self.clean = false;
-            self.duplex.side(self.direction).residue.data.extend_from_slice(data);
+            let mut side = self.duplex.side(self.direction);
+            side.busy = true;
+            side.residue.data.extend_from_slice(data);
         }
     }
 
@@ -313,20 +399,17 @@ impl Origin for Held {
         if !matches!(errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EFAULT)
         {
             self.clean = false;
-            self.duplex.side(self.direction).residue.errno = Some(errno);
+            let mut side = self.duplex.side(self.direction);
+            side.busy = true;
+            side.residue.errno = Some(errno);
         }
     }
 }
 
 impl Drop for Held {
+    #[inline]
     fn drop(&mut self) {
-        let mut side = self.duplex.side(self.direction);
-        side.held = false;
-        let next = side.waiters.notify_one();
-        drop(side);
-        if let Some(next) = next {
-            next.wake();
-        }
+        self.duplex.release(self.direction);
     }
 }
 

@@ -16,6 +16,7 @@ mod shutdown;
 
 use std::future::Future;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,8 +24,10 @@ use std::task::{Context as Task, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::context::{self, Context};
+use crate::driver::drop_quietly;
 use crate::metrics::Metrics;
 use crate::ring::{Setup, Wait};
+use crate::run_queue::Runnable;
 use crate::sys;
 use crate::task;
 use crate::time_queue::TimerKey;
@@ -66,7 +69,7 @@ impl Builder {
     }
 
     /// Entries of the submission queue, 1 to 32768, rounded up to a power of two. The completion queue has four times
-    /// as many. Under memory pressure the ring is built smaller rather than not at all.
+    /// as many, at most 65536. Under memory pressure the ring is built smaller rather than not at all.
     pub fn entries(mut self, entries: u32) -> Self {
         self.setup.entries = entries;
         self
@@ -140,7 +143,7 @@ impl Runtime {
         assert_same_process();
         let cx = &*self.context;
         let _entered = context::enter(cx);
-        let _sigpipe = RestoreSigpipe(cx);
+        let _sigpipe = KeepSigpipe::new(cx);
         let mut future = pin!(future);
         let mut task = Task::from_waker(&self.waker);
         cx.door.wake_root();
@@ -191,9 +194,17 @@ impl Drop for Runtime {
     }
 }
 
-struct RestoreSigpipe<'a>(&'a Context);
+/// Keeps SIGPIPE from this thread while a runtime that writes to pipes may enter its ring here (ruling 25).
+struct KeepSigpipe<'a>(&'a Context);
 
-impl Drop for RestoreSigpipe<'_> {
+impl<'a> KeepSigpipe<'a> {
+    fn new(cx: &'a Context) -> Self {
+        cx.keep_sigpipe();
+        Self(cx)
+    }
+}
+
+impl Drop for KeepSigpipe<'_> {
     fn drop(&mut self) {
         self.0.restore_sigpipe();
     }
@@ -211,12 +222,17 @@ fn assert_same_process() {
 fn turn(cx: &Context) {
     cx.driver.counters.turns.add(1);
     run_tasks(cx);
+    // One of them may have forked: the ring is not mapped in the child (ruling 12).
+    cx.driver.assert_same_process();
     if cx.door.handshake().take() {
         take_arrivals(cx);
     }
     if cx.tasks.ready() > 0 || cx.door.root_is_woken() {
         if cx.driver.has_work() {
             visit(cx, Wait::No);
+        } else if cx.driver.has_completions() {
+            // Without a system call: what came beside a turn, or into the queue of a ring that defers nothing.
+            fetch(cx);
         } else {
             cx.driver.nothing_reaped();
         }
@@ -248,23 +264,35 @@ fn take_arrivals(cx: &Context) {
     let mut arrivals = cx.arrivals.take();
     cx.door.take(&mut arrivals);
     let count = arrivals.len();
+    let mut first = None;
     for arrival in arrivals.drain(..) {
-        match arrival {
-            Arrival::Task(runnable) => cx.tasks.push(runnable),
-            Arrival::Orphan(user_data) => cx.driver.orphan(crate::slot::SlotKey::from_user_data(user_data)),
-            Arrival::Timer(bits) => {
-                let waker = cx.timers.borrow_mut().remove(TimerKey::from_bits(bits));
-                drop(waker);
-            }
-            Arrival::Wake(place) => {
-                if let Some(waker) = cx.tasks.waker_at(place) {
-                    waker.wake();
-                }
+        // What an orphan or a waker throws must not cost the arrivals behind it (ruling 15).
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| receive(cx, arrival))) {
+            match first {
+                None => first = Some(panic),
+                Some(_) => drop_quietly(panic),
             }
         }
     }
     cx.arrivals.replace(arrivals);
     cx.driver.counters.foreign_wakes.add(count as u64);
+    task::resume(first);
+}
+
+fn receive(cx: &Context, arrival: Arrival<Runnable>) {
+    match arrival {
+        Arrival::Task(runnable) => cx.tasks.push(runnable),
+        Arrival::Orphan(user_data) => cx.driver.orphan(crate::slot::SlotKey::from_user_data(user_data)),
+        Arrival::Timer(bits) => {
+            let waker = cx.timers.borrow_mut().remove(TimerKey::from_bits(bits));
+            drop(waker);
+        }
+        Arrival::Wake(place) => {
+            if let Some(waker) = cx.tasks.waker_at(place) {
+                waker.wake();
+            }
+        }
+    }
 }
 
 /// Nothing is ready: sleeps until something is.
@@ -278,11 +306,11 @@ fn idle(cx: &Context) {
             now_ns => Wait::Until { deadline_ns, now_ns },
         },
     };
-    if wait == Wait::No || cx.driver.must_not_wait() {
+    if wait == Wait::No || cx.driver.has_acts() {
         if cx.driver.has_work() {
             return visit(cx, Wait::No);
         }
-        // Only a timer is due, or completions lie in the queue that need no system call.
+        // Only a timer is due, or there is something to act on that needs no system call.
         return fetch(cx);
     }
     match cx.door.handshake().park() {
@@ -310,6 +338,7 @@ impl Drop for Unpark<'_> {
 }
 
 /// Visits the kernel and acts on what it brought.
+#[inline(never)]
 fn visit(cx: &Context, wait: Wait) {
     if let Err(error) = cx.driver.visit(wait) {
         assert_same_process();
@@ -326,9 +355,13 @@ fn fetch(cx: &Context) {
 }
 
 fn fire_timers(cx: &Context) {
-    if cx.timers.borrow().len() == 0 {
-        return;
+    if cx.timers.borrow().len() > 0 {
+        fire_due_timers(cx);
     }
+}
+
+#[inline(never)]
+fn fire_due_timers(cx: &Context) {
     let now = sys::monotonic_ns();
     let mut fired = 0;
     loop {

@@ -5,6 +5,7 @@
 //! poison), four times per request.
 
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,11 +23,12 @@ pub(crate) struct Lock<T> {
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
+    #[inline]
     pub(crate) fn lock(&self) -> LockGuard<'_, T> {
         if self.taken.swap(true, Ordering::Acquire) {
             self.spin();
         }
-        LockGuard { lock: self }
+        LockGuard { lock: self, _value: PhantomData }
     }
 
     #[cold]
@@ -52,11 +54,14 @@ impl<T> std::fmt::Debug for Lock<T> {
 #[derive(Debug)]
 pub(crate) struct LockGuard<'a, T> {
     lock: &'a Lock<T>,
+    /// Shared between threads only if the value may be.
+    _value: PhantomData<&'a mut T>,
 }
 
 impl<T> Deref for LockGuard<'_, T> {
     type Target = T;
 
+    #[inline]
     fn deref(&self) -> &T {
         // SAFETY: this guard is the only one, so nobody writes.
         unsafe { &*self.lock.value.get() }
@@ -64,6 +69,7 @@ impl<T> Deref for LockGuard<'_, T> {
 }
 
 impl<T> DerefMut for LockGuard<'_, T> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: this guard is the only one, and it is borrowed mutably.
         unsafe { &mut *self.lock.value.get() }
@@ -71,6 +77,7 @@ impl<T> DerefMut for LockGuard<'_, T> {
 }
 
 impl<T> Drop for LockGuard<'_, T> {
+    #[inline]
     fn drop(&mut self) {
         self.lock.taken.store(false, Ordering::Release);
     }

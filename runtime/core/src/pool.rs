@@ -10,6 +10,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use crate::sys;
+
 /// Something to run on a thread that may block.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
@@ -40,8 +42,11 @@ impl Pool {
 }
 
 /// Queues a job. When no thread can be started it runs once one of the others is free; when there is none at all it
-/// is given back.
+/// is given back, as in a child of fork(2), which has none of them.
 pub(crate) fn run(job: Job) -> Result<(), Job> {
+    if !sys::same_process() {
+        return Err(job);
+    }
     let mut queue = POOL.lock();
     queue.jobs.push_back(job);
     if queue.idle >= queue.jobs.len() || queue.threads >= MAX_THREADS {

@@ -7,11 +7,15 @@ mod start;
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use io_uring::{EnterFlags, IoUring, cqueue, squeue};
 
 pub use start::{Setup, StartError};
 pub(crate) use start::{build as start_for_probe, io_uring_disabled};
+
+use crate::sys;
 
 /// What this kernel's ring can do beyond the floor.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +43,7 @@ pub(crate) enum Wait {
 }
 
 pub(crate) struct Ring {
-    io: IoUring,
+    io: ManuallyDrop<IoUring>,
     features: Features,
     /// Entries that found no room, in their order. Nothing is pushed past it.
     backlog: VecDeque<squeue::Entry>,
@@ -74,11 +78,7 @@ struct Timespec {
 impl Ring {
     pub(crate) fn new(setup: &Setup) -> Result<Self, StartError> {
         let (io, features) = start::build(setup)?;
-        Ok(Self { io, features, backlog: VecDeque::new(), faults: VecDeque::new(), starved: 0 })
-    }
-
-    pub(crate) fn features(&self) -> Features {
-        self.features
+        Ok(Self { io: ManuallyDrop::new(io), features, backlog: VecDeque::new(), faults: VecDeque::new(), starved: 0 })
     }
 
     /// Entries of the submission and of the completion queue, as the kernel gave them.
@@ -95,6 +95,7 @@ impl Ring {
     /// # Safety
     ///
     /// What the entry points at stays valid until its completion (I1, I2).
+    #[inline(always)]
     pub(crate) unsafe fn push(&mut self, entry: squeue::Entry) -> Pushed {
         if self.backlog.is_empty() {
             // SAFETY: the caller's promise.
@@ -141,19 +142,15 @@ impl Ring {
         if self.features.taskrun_flag { overflow || queue.taskrun() } else { overflow || self.features.defer_taskrun }
     }
 
-    /// Whether completions lie in the queue.
-    pub(crate) fn has_completions(&mut self) -> bool {
-        !self.io.completion().is_empty()
-    }
-
     /// Hands everything queued to the kernel with as few system calls as the queue's size allows (one, unless there
     /// is a backlog) and waits as told. Returns the number of entries submitted and of system calls made.
     ///
     /// Interruptions and shortages of the kernel (`EINTR`, `EAGAIN`, `EBUSY`, `ENOMEM`) are not errors: whatever was
     /// not taken stays queued for the next enter.
+    #[inline(always)]
     pub(crate) fn enter(&mut self, wait: Wait) -> io::Result<(u64, u64)> {
         let (mut submitted, mut calls) = (0, 0);
-        while !self.refill() {
+        while !self.backlog.is_empty() && !self.refill() {
             calls += 1;
             match self.enter_once(Wait::No)? {
                 // The queue is full and the kernel takes nothing: completions must be reaped first.
@@ -166,8 +163,11 @@ impl Ring {
         Ok((submitted, calls))
     }
 
+    #[inline(always)]
     fn enter_once(&mut self, wait: Wait) -> io::Result<u32> {
-        if let Some(errno) = self.faults.pop_front() {
+        if !self.faults.is_empty()
+            && let Some(errno) = self.faults.pop_front()
+        {
             return self.after_enter(Err(io::Error::from_raw_os_error(errno)));
         }
         let to_submit = self.io.submission().len() as u32;
@@ -197,9 +197,16 @@ impl Ring {
                 unsafe { submitter.enter(to_submit, 1, flags.bits(), Some(&arg)) }
             }
         };
-        self.after_enter(result.map(|n| n as u32))
+        match result {
+            Ok(submitted) => {
+                self.starved = 0;
+                Ok(submitted as u32)
+            }
+            failed => self.after_enter(failed.map(|n| n as u32)),
+        }
     }
 
+    #[cold]
     fn after_enter(&mut self, result: io::Result<u32>) -> io::Result<u32> {
         let error = match result {
             Ok(submitted) => {
@@ -225,5 +232,19 @@ impl Ring {
     /// The completions that lie in the queue now.
     pub(crate) fn completions(&mut self) -> cqueue::CompletionQueue<'_> {
         self.io.completion()
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        if sys::same_process() {
+            // SAFETY: dropped once, here, and not used again.
+            unsafe { ManuallyDrop::drop(&mut self.io) };
+            return;
+        }
+        // In a child of fork(2) the queues are not mapped (MADV_DONTFORK), and what lies at their addresses now is the
+        // child's own memory: it must not be unmapped. Only the descriptor is the child's to close.
+        // SAFETY: the ring's own descriptor, which is not used again.
+        drop(unsafe { OwnedFd::from_raw_fd(self.io.as_raw_fd()) });
     }
 }

@@ -4,7 +4,7 @@
 //! task cell is `async-task`'s; its scheduling rules, in short (ruling 14): a task's future is only ever polled or
 //! dropped by running or dropping its `Runnable`, so that must happen on the thread the task was spawned on.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Waker;
@@ -60,27 +60,20 @@ pub(crate) struct Tasks {
     ready: RefCell<VecDeque<Runnable>>,
     /// A waker for each living task: waking is how a task is brought into `ready` to be dropped.
     living: RefCell<Slab<Waker>>,
-    /// How many there have ever been at once; for the metrics.
-    ready_len: Cell<usize>,
 }
 
 impl Tasks {
     pub(crate) fn push(&self, task: Runnable) {
-        let mut ready = self.ready.borrow_mut();
-        ready.push_back(task);
-        self.ready_len.set(ready.len());
+        self.ready.borrow_mut().push_back(task);
     }
 
     pub(crate) fn pop(&self) -> Option<Runnable> {
-        let mut ready = self.ready.borrow_mut();
-        let task = ready.pop_front();
-        self.ready_len.set(ready.len());
-        task
+        self.ready.borrow_mut().pop_front()
     }
 
     /// Number of tasks that are ready.
     pub(crate) fn ready(&self) -> usize {
-        self.ready_len.get()
+        self.ready.borrow().len()
     }
 
     /// Number of tasks that live.

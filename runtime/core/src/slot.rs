@@ -15,7 +15,7 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::task::Waker;
 
 use crate::op::{Cqe, Kind, Multi, Op};
@@ -24,7 +24,6 @@ use crate::op::{Cqe, Kind, Multi, Op};
 pub(crate) const INLINE_BYTES: usize = 80;
 const INLINE_ALIGN: usize = 16;
 const CHUNK: usize = 64;
-const NONE: u32 = u32::MAX;
 
 /// Names one use of one slot of one table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,8 +114,8 @@ pub(crate) struct Slot {
     flags: Cell<u32>,
     behaviour: Cell<Option<&'static Behaviour>>,
     waker: Cell<Option<Waker>>,
-    next_free: Cell<u32>,
     index: Cell<u32>,
+    _spare: u32,
     body: UnsafeCell<MaybeUninit<[u128; INLINE_BYTES / 16]>>,
 }
 
@@ -174,8 +173,11 @@ impl Slot {
     }
 
     /// Stores the first waker of the future.
+    #[inline]
     pub(crate) fn put_waker(&self, waker: Waker) {
-        self.waker.set(Some(waker));
+        let none = self.waker.replace(Some(waker));
+        debug_assert!(none.is_none(), "a slot that was just filled has no waker");
+        std::mem::forget(none);
     }
 
     /// Stores the waker of the future, cloning it only when it differs from the one that is there.
@@ -222,13 +224,14 @@ impl Slot {
 pub(crate) struct Slots {
     /// Chunks by address; only grows, so a slot that was found once is there until the table is dropped.
     chunks: UnsafeCell<Vec<NonNull<[Slot; CHUNK]>>>,
-    free: Cell<u32>,
+    /// The first free slot; each free slot's body holds the next one.
+    free: Cell<*const Slot>,
     in_use: Cell<u32>,
 }
 
 impl Slots {
     pub(crate) fn new() -> Self {
-        Self { chunks: UnsafeCell::new(Vec::new()), free: Cell::new(NONE), in_use: Cell::new(0) }
+        Self { chunks: UnsafeCell::new(Vec::new()), free: Cell::new(ptr::null()), in_use: Cell::new(0) }
     }
 
     /// Number of operations that are owned by slots.
@@ -243,33 +246,41 @@ impl Slots {
         (chunks.len() * CHUNK) as u32
     }
 
-    /// Puts a one-shot operation into a free slot.
-    pub(crate) fn insert<O: Op>(&self, op: O) -> (&Slot, *mut O) {
-        self.put(op, &Single::<O>::BEHAVIOUR)
+    /// Puts a one-shot operation, made in place, into a free slot.
+    #[inline(always)]
+    pub(crate) fn insert_with<O: Op>(&self, make: impl FnOnce() -> O) -> (&Slot, *mut O) {
+        self.put(make, &Single::<O>::BEHAVIOUR)
     }
 
     /// Puts a multishot operation into a free slot.
     pub(crate) fn insert_multi<M: Multi>(&self, op: M) -> (&Slot, *mut M) {
-        self.put(op, &Many::<M>::BEHAVIOUR)
+        self.put(|| op, &Many::<M>::BEHAVIOUR)
     }
 
-    fn put<T>(&self, op: T, behaviour: &'static Behaviour) -> (&Slot, *mut T) {
-        if self.free.get() == NONE {
+    #[inline(always)]
+    fn put<T>(&self, make: impl FnOnce() -> T, behaviour: &'static Behaviour) -> (&Slot, *mut T) {
+        if self.free.get().is_null() {
             self.grow();
         }
-        let slot = self.at(self.free.get()).expect("the free list names slots of this table");
+        // SAFETY: the free list names slots of this table, which live as long as it.
+        let slot = unsafe { &*self.free.get() };
+        // SAFETY: the slot is free, so its body holds the rest of the free list.
+        let rest = unsafe { slot.body.get().cast::<*const Slot>().read() };
+        // Taken before `make` runs: that is the caller's code, and may submit or panic.
+        self.free.set(rest);
+        let reserved = Reserved { slots: self, slot };
         let body = slot.body.get();
         let at: *mut T = if is_inline::<T>() {
+            // SAFETY: the slot is ours, with room for a `T`: `is_inline` checked size and alignment.
+            unsafe { body.cast::<T>().write(make()) };
             body.cast()
         } else {
-            let boxed = Box::into_raw(Box::new(MaybeUninit::<T>::uninit())).cast::<T>();
-            // SAFETY: the body of a free slot is ours and has room for a pointer.
+            let boxed = Box::into_raw(Box::new(make()));
+            // SAFETY: the slot is ours, with room for a pointer.
             unsafe { body.cast::<*mut T>().write(boxed) };
             boxed
         };
-        // SAFETY: room for a `T`: `is_inline` checked size and alignment, or the box is of its type.
-        unsafe { at.write(op) };
-        self.free.set(slot.next_free.get());
+        std::mem::forget(reserved);
         self.in_use.set(self.in_use.get() + 1);
         slot.behaviour.set(Some(behaviour));
         slot.orphan.set(false);
@@ -306,13 +317,13 @@ impl Slots {
             // SAFETY: the box that `put` made; the slot is free after this, so it is taken once.
             *unsafe { Box::from_raw(at) }
         };
-        let waker = slot.waker.take();
         slot.generation.set(slot.generation.get().wrapping_add(1));
         slot.state.set(State::Free);
         slot.behaviour.set(None);
-        slot.next_free.set(self.free.replace(slot.index.get()));
+        self.push_free(slot);
         self.in_use.set(self.in_use.get() - 1);
-        drop(waker);
+        // Usually gone already; dropped last, because that is foreign code (I4).
+        drop(slot.waker.take());
         op
     }
 
@@ -336,6 +347,12 @@ impl Slots {
         }
     }
 
+    fn push_free(&self, slot: &Slot) {
+        let rest = self.free.replace(slot);
+        // SAFETY: the body of a free slot is ours and has room for a pointer.
+        unsafe { slot.body.get().cast::<*const Slot>().write(rest) };
+    }
+
     #[cold]
     fn grow(&self) {
         let layout = Layout::new::<[Slot; CHUNK]>();
@@ -345,12 +362,12 @@ impl Slots {
         let first = self.len();
         // From last to first, so that the free list hands them out from first to last.
         for i in (0..CHUNK).rev() {
-            let slot = Slot::empty(first + i as u32);
-            slot.next_free.set(self.free.replace(first + i as u32));
             // SAFETY: inside the fresh allocation.
             let at = unsafe { memory.add(i) };
             // SAFETY: as above, and nobody else has a pointer to it yet.
-            unsafe { at.write(slot) };
+            unsafe { at.write(Slot::empty(first + i as u32)) };
+            // SAFETY: written by the line above.
+            self.push_free(unsafe { &*at });
         }
         // SAFETY: no reference into the vector lives across this call (each is dropped before its function returns).
         unsafe { &mut *self.chunks.get() }.push(chunk);
@@ -367,10 +384,22 @@ impl Slot {
             flags: Cell::new(0),
             behaviour: Cell::new(None),
             waker: Cell::new(None),
-            next_free: Cell::new(NONE),
             index: Cell::new(index),
+            _spare: 0,
             body: UnsafeCell::new(MaybeUninit::uninit()),
         }
+    }
+}
+
+/// A free slot that goes back when its operation could not be made.
+struct Reserved<'a> {
+    slots: &'a Slots,
+    slot: &'a Slot,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.slots.push_free(self.slot);
     }
 }
 

@@ -12,7 +12,8 @@ use std::task::{self, Poll};
 use crate::context::{self, Context};
 use crate::op::{Cqe, Multi, Op};
 use crate::ring::Wait;
-use crate::slot::SlotKey;
+use crate::slot::{Slot, SlotKey};
+use crate::sys;
 use crate::wake::{self, RingId};
 
 /// Submits `op` when first polled and completes with its output.
@@ -69,12 +70,12 @@ impl<O: Op> Future for Submit<O> {
             }
             State::Created(_) => {
                 let State::Created(op) = std::mem::replace(&mut this.state, State::Done) else { unreachable!() };
-                match Flight::start(op, task) {
+                match Flight::start_with(task, || op) {
                     Ok(flight) => {
                         this.state = State::Flying(flight);
                         Poll::Pending
                     }
-                    Err(refused) => Poll::Ready(refused.complete(Cqe::CANCELED)),
+                    Err(make) => Poll::Ready(make().complete(Cqe::CANCELED)),
                 }
             }
             State::Done => panic!("an operation's future must not be polled after it completed"),
@@ -86,50 +87,68 @@ impl<O: Op> Future for Submit<O> {
 /// operation's parts themselves until then. Dropping it abandons the operation.
 #[derive(Debug)]
 pub struct Flight<O: Op> {
-    /// `None` once the output was taken.
+    /// `None` before it was started and once the output was taken.
     key: Option<OpKey>,
-    _op: PhantomData<fn() -> O>,
+    /// Invariant: the operation comes out as the very type that went in.
+    _op: PhantomData<fn(O) -> O>,
 }
 
 /// Names one operation of one ring of the process. Not `Send`: it belongs to the thread that submitted it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 struct OpKey {
     ring: RingId,
-    slot: SlotKey,
-    _not_send: PhantomData<*const ()>,
+    /// Saves the look-up; only valid while the ring is the current one.
+    slot: *const Slot,
+    key: SlotKey,
 }
 
 impl<O: Op> Flight<O> {
-    /// Submits an operation for the task that is being polled; gives it back when the runtime is closing.
+    /// Submits an operation for the task that is being polled; `make`, which makes it where it stays, should do no more
+    /// than move its parts together. When the runtime is closing `make` is given back.
     ///
     /// # Panics
     ///
     /// Outside a runtime.
-    #[inline]
-    pub fn start(op: O, task: &task::Context<'_>) -> Result<Self, O> {
+    #[inline(always)]
+    pub fn start_with<F: FnOnce() -> O>(task: &task::Context<'_>, make: F) -> Result<Self, F> {
         let waker = task.waker().clone();
-        let key = context::expect(|cx| {
-            let slot = cx.driver.submit(op, waker)?;
-            Ok(OpKey { ring: cx.id(), slot, _not_send: PhantomData })
-        })?;
+        // SAFETY: not kept beyond this call.
+        let cx = unsafe { context::borrow() };
+        let slot = cx.driver.submit(make, waker)?;
+        let key = OpKey { ring: cx.id(), slot, key: slot.key() };
         Ok(Self { key: Some(key), _op: PhantomData })
     }
 
-    /// The output, once the operation is completed.
+    /// No operation.
+    pub const fn none() -> Self {
+        Self { key: None, _op: PhantomData }
+    }
+
+    /// Whether an operation was started whose output was not taken yet.
+    #[inline]
+    pub fn is_some(&self) -> bool {
+        self.key.is_some()
+    }
+
+    /// The output, once the operation is completed; it holds [`none`](Self::none) from then on.
     ///
     /// # Panics
     ///
-    /// After it has returned the output; in another runtime than the one that it was started in.
+    /// When it holds none; in another runtime than the one that it was started in.
     #[inline]
     pub fn poll(&mut self, task: &task::Context<'_>) -> Poll<O::Output> {
         let key = self.key.expect("an operation's future must not be polled after it completed");
-        let settled = context::expect(|cx| {
-            if cx.id() != key.ring {
-                wrong_runtime();
-            }
-            // SAFETY: the key came from `submit` of this ring with this `O`.
-            unsafe { cx.driver.poll::<O>(key.slot, task.waker()) }
-        });
+        // SAFETY: not kept beyond this call.
+        let cx = unsafe { context::borrow() };
+        if cx.id() != key.ring {
+            wrong_runtime();
+        }
+        // SAFETY: the ring is the current one, so its table of slots lives.
+        let slot = unsafe { &*key.slot };
+        assert!(slot.key() == key.key, "a future's operation stays in its slot until the future takes it");
+        // SAFETY: the slot came from `submit` of this ring with this `O`, and its generation says that the operation is
+        // still in it.
+        let settled = unsafe { cx.driver.poll::<O>(slot, task.waker()) };
         let (op, cqe) = std::task::ready!(settled);
         self.key = None;
         Poll::Ready(op.complete(cqe))
@@ -158,14 +177,14 @@ fn abandon(key: OpKey) {
     let at_home = context::with(|cx| {
         let at_home = cx.id() == key.ring;
         if at_home {
-            cx.driver.orphan(key.slot);
+            cx.driver.orphan(key.key);
         }
         at_home
     });
     if at_home != Some(true) {
         // The runtime exists but does not run here now, or it is gone and has drained everything.
         if let Some(door) = wake::find(key.ring) {
-            door.orphan(key.slot.user_data());
+            door.orphan(key.key.user_data());
         }
     }
 }
@@ -219,8 +238,20 @@ impl Standing {
     }
 }
 
+impl Drop for Standing {
+    fn drop(&mut self) {
+        if let Some(home) = self.home.upgrade().filter(|home| !home.driver.is_settling(self.key)) {
+            home.driver.cancel(self.key);
+        }
+    }
+}
+
 impl Context {
     fn cancel_now(self: &Rc<Self>, key: SlotKey) {
+        if !sys::same_process() {
+            // In a child of fork(2) the ring is not mapped and the operation is the parent's; its copy here is dropped.
+            return self.driver.orphan(key);
+        }
         const ROUNDS: u32 = 4;
         for _ in 0..ROUNDS {
             if self.driver.is_settling(key) || self.driver.is_closing() {
@@ -232,8 +263,8 @@ impl Context {
                 break;
             }
         }
-        if !context::is_entered() {
-            // Outside of `block_on` no turn would act: do it here, so that what came is closed.
+        if !context::is_current(self.id()) {
+            // Outside of its `block_on` no turn would act: do it here, so that what came is closed.
             let _entered = context::enter(self);
             if let Some(panic) = self.driver.act() {
                 crate::driver::drop_quietly(panic);

@@ -128,8 +128,19 @@ fn sigpipe_set() -> libc::sigset_t {
 /// A word in a page that the kernel clears on fork (`MADV_WIPEONFORK`), read without a system call. A process that
 /// cannot have such a page gets a word that is always set; it then has no guard, which only matters if it forks.
 pub fn same_process() -> bool {
+    is_same_process(process_word())
+}
+
+/// The word behind [`same_process`], for those who ask often.
+pub fn process_word() -> &'static AtomicU32 {
     static WORD: OnceLock<&'static AtomicU32> = OnceLock::new();
-    WORD.get_or_init(wiped_on_fork).load(Ordering::Relaxed) == 1
+    WORD.get_or_init(wiped_on_fork)
+}
+
+/// What the word says.
+#[inline]
+pub fn is_same_process(word: &AtomicU32) -> bool {
+    word.load(Ordering::Relaxed) == 1
 }
 
 fn wiped_on_fork() -> &'static AtomicU32 {

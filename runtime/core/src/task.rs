@@ -375,7 +375,9 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let make = |_: &Meta| async move { Contained::new(catch_unwind(AssertUnwindSafe(job))) };
+    // Contained, because a job that is never run is dropped in the task cell.
+    let job = Contained::new(job);
+    let make = |_: &Meta| async move { Contained::new(catch_unwind(AssertUnwindSafe(|| job.into_inner()()))) };
     let schedule = |runnable: Runnable| {
         // A job that is given back is dropped, which cancels the task.
         let _ = pool::run(Box::new(move || run(runnable)));

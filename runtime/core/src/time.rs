@@ -89,10 +89,19 @@ impl Sleep {
         Instant::now() >= self.deadline
     }
 
-    /// Changes the deadline; also of a sleep that has completed.
+    /// Changes the deadline; also of a sleep that has completed. Who waits for it goes on waiting, for the new one.
     pub fn reset(mut self: Pin<&mut Self>, deadline: Instant) {
-        self.disarm();
         self.deadline = deadline;
+        let Some(armed) = self.armed else { return };
+        let moved = context::with(|cx| {
+            let mut timers = cx.timers.borrow_mut();
+            let waker = if cx.id() == armed.ring { timers.remove(armed.key) } else { None };
+            waker.map(|waker| timers.insert(cx.clock.ns(deadline), waker))
+        });
+        match moved.flatten() {
+            Some(key) => self.armed = Some(Armed { key, ..armed }),
+            None => self.disarm(),
+        }
     }
 
     fn disarm(&mut self) {

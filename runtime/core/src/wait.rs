@@ -12,11 +12,12 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 use std::task::Waker;
 
 /// A place in a wait list.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Clone, Copy)]
-pub struct Ticket(u64);
+pub struct Ticket(NonZeroU64);
 
 /// What became of somebody who left.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
@@ -50,8 +51,8 @@ impl WaitList {
 
     /// Joins at the end.
     pub fn join(&mut self, waker: Waker) -> Ticket {
-        let ticket = Ticket(self.next);
         self.next += 1;
+        let ticket = Ticket(NonZeroU64::new(self.next).expect("just incremented"));
         self.waiting.push_back((ticket, waker));
         ticket
     }

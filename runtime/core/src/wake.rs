@@ -52,7 +52,8 @@ pub(crate) struct Door<R> {
     handshake: Handshake,
     /// `None` once the runtime is gone.
     arrivals: Mutex<Option<Vec<Arrival<R>>>>,
-    eventfd: OwnedFd,
+    /// `None` once the runtime is gone: wakers that outlive it hold no descriptor.
+    eventfd: Mutex<Option<OwnedFd>>,
     /// The `block_on` future is to be polled.
     root: AtomicBool,
     /// Says whether the calling thread is running the runtime of this ring.
@@ -71,7 +72,7 @@ impl<R> Door<R> {
             id: RingId::next(),
             handshake: Handshake::new(),
             arrivals: Mutex::new(Some(Vec::new())),
-            eventfd: sys::eventfd()?,
+            eventfd: Mutex::new(Some(sys::eventfd()?)),
             root: AtomicBool::new(true),
             is_home,
         })
@@ -81,8 +82,14 @@ impl<R> Door<R> {
         self.id
     }
 
+    /// The descriptor that ends a sleep, −1 once the door is closed.
     pub(crate) fn event_fd(&self) -> RawFd {
-        self.eventfd.as_raw_fd()
+        self.lock_eventfd().as_ref().map_or(-1, AsRawFd::as_raw_fd)
+    }
+
+    fn lock_eventfd(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        // Nothing panics while the lock is held.
+        self.eventfd.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn handshake(&self) -> &Handshake {
@@ -106,8 +113,11 @@ impl<R> Door<R> {
 
     /// Wakes the owner without handing anything in.
     fn notify(&self) {
-        if self.handshake.notify() == Kick::Sleeper && sys::same_process() {
-            sys::ring_eventfd(self.eventfd.as_fd());
+        if self.handshake.notify() == Kick::Sleeper
+            && sys::same_process()
+            && let Some(eventfd) = &*self.lock_eventfd()
+        {
+            sys::ring_eventfd(eventfd.as_fd());
         }
     }
 
@@ -121,7 +131,15 @@ impl<R> Door<R> {
 
     /// Closes the door and returns what came last.
     pub(crate) fn close(&self) -> Vec<Arrival<R>> {
+        drop(self.lock_eventfd().take());
         self.lock().take().unwrap_or_default()
+    }
+
+    /// In a child of fork(2): closes the descriptor, unless another thread of the parent was using it.
+    pub(crate) fn forsake(&self) {
+        if let Ok(mut eventfd) = self.eventfd.try_lock() {
+            drop(eventfd.take());
+        }
     }
 
     /// Whether the `block_on` future was woken since the last call.
@@ -192,10 +210,13 @@ pub(crate) fn register(id: RingId, door: Arc<dyn OrphanSink>) {
 
 /// Makes a runtime unfindable.
 pub(crate) fn unregister(id: RingId) {
-    registry().remove(&id);
+    // In a child of fork(2) another thread of the parent may hold the lock for ever (ruling 12).
+    if sys::same_process() {
+        registry().remove(&id);
+    }
 }
 
-/// The door of a ring whose runtime still exists.
+/// The door of a ring whose runtime still exists; none in a child of fork(2), for the same reason.
 pub(crate) fn find(id: RingId) -> Option<Arc<dyn OrphanSink>> {
-    registry().get(&id).cloned()
+    if sys::same_process() { registry().get(&id).cloned() } else { None }
 }

@@ -4,38 +4,56 @@
 //! is dropped unrun. Then the ring: everything in flight is cancelled and reaped until the slots are empty or the limit
 //! is reached. Only then does the door close. What destructors spawn or submit meanwhile is refused.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use super::KeepSigpipe;
 use crate::context::{self, Context};
-use crate::driver::{Panic, drop_quietly};
+use crate::driver::drop_quietly;
 use crate::ring::Wait;
 use crate::sys;
+use crate::time;
 use crate::wake::{self, Arrival};
 
 /// How long one wait for cancelled operations lasts before the cancelling is repeated.
 const ROUND: Duration = Duration::from_millis(20);
+/// How long a thread that has begun to wake a task may take to hand it in, whatever the limit.
+const HAND_IN: Duration = Duration::from_millis(100);
 
 pub(super) fn shutdown(cx: &Context, limit: Duration) -> usize {
     wake::unregister(cx.id());
     if !sys::same_process() {
-        // The ring, the tasks' wakers and the door are the parent's: nothing of them is touched.
+        forsake(cx);
         return 0;
     }
     // The runtime that this one is dropped in, if any, is the current one again afterwards.
     let _entered = context::enter(cx);
-    let deadline = Instant::now() + limit;
+    let _sigpipe = KeepSigpipe::new(cx);
+    let deadline = time::after(limit);
     cx.driver.close();
-    drop_tasks(cx);
+    drop_tasks(cx, deadline);
     drain(cx, deadline);
     let late = cx.door.close();
     for arrival in late {
-        receive(cx, arrival);
+        contained(|| receive(cx, arrival));
     }
     drop_timers(cx);
     cx.driver.in_flight() as usize
 }
 
-fn drop_tasks(cx: &Context) {
+/// In a child of fork(2) ring and door are the parent's and are not touched. Tasks and operations are copies that
+/// nobody works on: dropping them closes the descriptors that they hold.
+fn forsake(cx: &Context) {
+    let _entered = context::enter(cx);
+    cx.driver.close();
+    drop_tasks(cx, Instant::now());
+    while !contained(|| cx.driver.forsake()) {}
+    drop_timers(cx);
+    cx.door.forsake();
+}
+
+fn drop_tasks(cx: &Context, deadline: Instant) {
+    let deadline = deadline.max(Instant::now() + HAND_IN);
     loop {
         take_arrivals(cx);
         if let Some(runnable) = cx.tasks.pop() {
@@ -47,25 +65,28 @@ fn drop_tasks(cx: &Context) {
         if wakers.is_empty() {
             return;
         }
-        let before = cx.tasks.living();
         for waker in wakers {
             waker.wake();
         }
-        if cx.tasks.ready() == 0 && cx.tasks.living() == before {
-            // Cannot be: a living task that is woken becomes ready. Better to leak than to loop.
-            return;
+        if cx.tasks.ready() == 0 {
+            // Other threads have begun to wake what is left, and hand it in within a few instructions of theirs.
+            if Instant::now() >= deadline {
+                return;
+            }
+            std::thread::yield_now();
         }
     }
 }
 
 fn take_arrivals(cx: &Context) {
-    if !cx.door.handshake().take() {
+    // In a child of fork(2) another thread of the parent may hold the door's lock for ever.
+    if !sys::same_process() || !cx.door.handshake().take() {
         return;
     }
     let mut arrivals = Vec::new();
     cx.door.take(&mut arrivals);
     for arrival in arrivals {
-        receive(cx, arrival);
+        contained(|| receive(cx, arrival));
     }
 }
 
@@ -79,17 +100,22 @@ fn receive(cx: &Context, arrival: Arrival<crate::run_queue::Runnable>) {
 }
 
 fn drain(cx: &Context, deadline: Instant) {
-    let mut panic = None;
+    let mut asked = false;
     loop {
-        note(&mut panic, cx.driver.act());
-        cx.driver.orphan_the_rest();
+        if let Some(panic) = cx.driver.act() {
+            drop_quietly(panic);
+        }
+        // Each panic ends one operation; the rest is looked at again.
+        while !contained(|| cx.driver.orphan_the_rest()) {}
         take_arrivals(cx);
         // Tasks that were woken by the above are dropped, not run.
-        drop_tasks(cx);
+        drop_tasks(cx, deadline);
         let now = Instant::now();
-        if cx.driver.is_drained() || now >= deadline {
-            break;
+        // Without any time left, what can be cancelled at once still is.
+        if cx.driver.is_drained() || (asked && now >= deadline) {
+            return;
         }
+        asked = true;
         cx.driver.cancel_all();
         let until = cx.clock.ns((now + ROUND).min(deadline));
         let wait = match sys::monotonic_ns() {
@@ -98,20 +124,19 @@ fn drain(cx: &Context, deadline: Instant) {
         };
         if cx.driver.visit(wait).is_err() {
             // A ring that cannot be entered cannot be drained: what is in flight is leaked.
-            break;
+            return;
         }
-    }
-    if let Some(panic) = panic {
-        // Out of a destructor nothing may panic.
-        drop_quietly(panic);
     }
 }
 
-fn note(first: &mut Option<Panic>, panic: Option<Panic>) {
-    match (first.is_some(), panic) {
-        (false, panic) => *first = panic,
-        (true, Some(panic)) => drop_quietly(panic),
-        (true, None) => {}
+/// Runs foreign code whose panic must not leave a destructor; says whether there was none.
+fn contained(f: impl FnOnce()) -> bool {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(()) => true,
+        Err(panic) => {
+            drop_quietly(panic);
+            false
+        }
     }
 }
 

@@ -12,13 +12,18 @@ use crate::sys;
 /// The oldest kernel that the runtime supports.
 const KERNEL_FLOOR: (u32, u32) = (6, 1);
 const MIN_ENTRIES: u32 = 8;
+/// The kernel's bound on the completion queue (`IORING_MAX_CQ_ENTRIES`).
+const MAX_CQ_ENTRIES: u32 = 65536;
+/// How often, and how long apart, the smallest ring is tried while the locked memory of rings that are gone comes back.
+const ENOMEM_TRIES: u32 = 20;
+const ENOMEM_PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// How a ring is to be built.
 #[derive(Debug, Clone, Default)]
 pub struct Setup {
     /// Entries of the submission queue; rounded up to a power of two by the kernel.
     pub entries: u32,
-    /// Entries of the completion queue; 0 means four times `entries`.
+    /// Entries of the completion queue; 0 means four times `entries`, at most 65536.
     pub cq_entries: u32,
     /// Test hook: set-up calls fail with `EINVAL` while they ask for one of these flags (`IORING_SETUP_*`).
     pub refuse_flags: u32,
@@ -83,7 +88,8 @@ impl Flags {
         let mut builder = IoUring::builder();
         // The queues are not for children: a forked process must not reach the parent's ring (ruling on fork).
         builder.dontfork();
-        builder.setup_cqsize(if setup.cq_entries == 0 { entries * 4 } else { setup.cq_entries.max(entries) });
+        let cq_entries = if setup.cq_entries == 0 { entries.saturating_mul(4) } else { setup.cq_entries.max(entries) };
+        builder.setup_cqsize(cq_entries.min(MAX_CQ_ENTRIES));
         if self.no_sqarray {
             builder.setup_no_sqarray();
         }
@@ -108,7 +114,7 @@ impl Flags {
 
 pub(crate) fn build(setup: &Setup) -> Result<(IoUring, Features), StartError> {
     let mut entries = setup.entries.max(1);
-    let mut step = 0;
+    let (mut step, mut tries) = (0, 0);
     loop {
         let flags = LADDER[step];
         let error = match flags.build(entries, setup) {
@@ -119,6 +125,10 @@ pub(crate) fn build(setup: &Setup) -> Result<(IoUring, Features), StartError> {
             Some(libc::EINVAL) if step + 1 < LADDER.len() => step += 1,
             // Rings count against the locked memory of the user, and what others gave back comes late.
             Some(libc::ENOMEM) if entries > MIN_ENTRIES => entries = (entries / 2).max(MIN_ENTRIES),
+            Some(libc::ENOMEM) if tries < ENOMEM_TRIES && setup.fail_with.is_none() => {
+                tries += 1;
+                std::thread::sleep(ENOMEM_PAUSE);
+            }
             errno => return Err(StartError::setup(errno.unwrap_or(libc::EIO), entries)),
         }
     }
@@ -136,16 +146,19 @@ fn finish(ring: IoUring, flags: Flags, setup: &Setup) -> Result<(IoUring, Featur
         return Err(StartError::too_old("timeouts of io_uring_enter or lossless completions"));
     }
     let mut probe = Probe::new();
-    ring.submitter()
-        .register_probe(&mut probe)
-        .map_err(|error| StartError::register(error.raw_os_error().unwrap_or(libc::EIO)))?;
+    ring.submitter().register_probe(&mut probe).map_err(|error| StartError::unusable("io_uring_register", &error))?;
+    // A filter may allow the set-up only; the first enter of the run loop would be too late to say so.
+    // SAFETY: hands in nothing, waits for nothing, passes no argument.
+    unsafe { ring.submitter().enter::<libc::sigset_t>(0, 0, 0, None) }
+        .map_err(|error| StartError::unusable("io_uring_enter", &error))?;
     for (code, name) in REQUIRED {
         if !probe.is_supported(code) || setup.missing_opcodes.contains(&code) {
             return Err(StartError::too_old(name));
         }
     }
-    // Only saves the look-up of the descriptor in each enter; a kernel that refuses serves just as well.
-    let _ = ring.submitter().register_ring_fd();
+    // The ring's descriptor is not registered (IORING_REGISTER_RING_FDS): the registration is the thread's and outlives
+    // the runtime unless it is undone, so it would keep the ring, its memory and what is in flight alive until the
+    // thread ends.
     Ok((ring, features))
 }
 
@@ -204,6 +217,9 @@ impl StartError {
             libc::EACCES => format!(
                 "{name}: a security module forbids it (EACCES); allow the io_uring class for this program in SELinux or AppArmor"
             ),
+            libc::EOPNOTSUPP => format!(
+                "{name}: this system does not offer it (EOPNOTSUPP), as some sandboxes and virtual kernels do not; allow io_uring there, or run on a Linux kernel that has it"
+            ),
             libc::ENOMEM => {
                 let soft =
                     sys::rlimit(libc::RLIMIT_MEMLOCK).map_or_else(|| "unknown".to_owned(), |(soft, _)| bytes(soft));
@@ -225,12 +241,12 @@ impl StartError {
         Self::new(errno, text)
     }
 
-    fn register(errno: i32) -> Self {
-        let cause = io::Error::from_raw_os_error(errno);
+    /// The ring is there, but this call, which is needed to use it, fails.
+    fn unusable(call: &str, cause: &io::Error) -> Self {
         Self::new(
-            errno,
+            cause.raw_os_error().unwrap_or(libc::EIO),
             format!(
-                "io_uring can be set up but not configured: io_uring_register failed ({cause}), most likely because a seccomp filter allows only io_uring_setup; allow io_uring_register and io_uring_enter too"
+                "io_uring can be set up but not used: {call} failed ({cause}), most likely because a seccomp filter does not know it; allow io_uring_setup, io_uring_enter and io_uring_register"
             ),
         )
     }

@@ -4,7 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::future::{pending, poll_fn};
 use std::io::Write as _;
 use std::rc::Rc;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::task::{Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -414,66 +415,269 @@ fn tasks_that_hold_their_own_wakers(count: usize) {
 fn futures_and_outputs_are_dropped_at_home_only() {
     let _watchdog = watchdog(LIMIT);
     for end in ["completion", "abort", "the end of the runtime"] {
-        let home = thread::current().id();
-        let dropped = Rc::new(Cell::new(0));
-        let guard = |dropped: &Rc<Cell<u32>>| {
-            let dropped = Rc::clone(dropped);
-            OnDrop(move || {
-                assert_eq!(thread::current().id(), home);
-                dropped.set(dropped.get() + 1);
-            })
-        };
-        let rt = Runtime::new().unwrap();
-        let (waker_tx, waker_rx) = mpsc::channel::<Waker>();
-        let (go_tx, go_rx) = mpsc::channel::<()>();
-        let last = thread::spawn(move || {
-            let wakers: Vec<_> = waker_rx.iter().take(2).collect();
-            wakers[0].wake_by_ref();
-            go_rx.recv().unwrap_or_default();
-            wakers[1].wake_by_ref();
-            drop(wakers);
-        });
-        let (state, output) = (guard(&dropped), guard(&dropped));
-        rt.block_on(async {
-            let mut polls = 0;
-            let handle = spawn(async move {
-                let _state = state;
-                poll_fn(|task| {
-                    polls += 1;
-                    if polls <= 2 {
-                        let _ = waker_tx.send(task.waker().clone());
-                    }
-                    if polls > 2 && end == "completion" { Poll::Ready(()) } else { Poll::Pending }
-                })
-                .await;
-                output
-            });
-            // Poll it twice: the second time because the other thread woke it.
-            let mut seen = 0;
+        dropped_at_home_though_the_last_waker_goes_elsewhere(end);
+    }
+}
+
+fn dropped_at_home_though_the_last_waker_goes_elsewhere(end: &str) {
+    let home = thread::current().id();
+    let dropped = Rc::new(Cell::new(0));
+    let guard = || {
+        let dropped = Rc::clone(&dropped);
+        OnDrop(move || {
+            assert_eq!(thread::current().id(), home, "dropped on another thread");
+            dropped.set(dropped.get() + 1);
+        })
+    };
+    let (wakers_tx, wakers_rx) = mpsc::channel::<Waker>();
+    let (go_tx, go_rx) = mpsc::channel::<()>();
+    let elsewhere = thread::spawn(move || {
+        let wakers: Vec<_> = wakers_rx.iter().take(2).collect();
+        wakers[0].wake_by_ref();
+        let _ = go_rx.recv();
+        wakers.into_iter().for_each(Waker::wake);
+    });
+    let rt = Runtime::new().unwrap();
+    let (state, output) = (guard(), guard());
+    let polls = Rc::new(Cell::new(0));
+    let completes = end == "completion";
+    rt.block_on(async {
+        let count = Rc::clone(&polls);
+        let handle = spawn(async move {
+            let _state = state;
             poll_fn(|task| {
-                seen += 1;
-                task.waker().wake_by_ref();
-                if seen > 2 { Poll::Ready(()) } else { Poll::Pending }
+                count.set(count.get() + 1);
+                if count.get() == 1 {
+                    wakers_tx.send(task.waker().clone()).unwrap();
+                    wakers_tx.send(task.waker().clone()).unwrap();
+                }
+                if completes && count.get() == 2 { Poll::Ready(()) } else { Poll::Pending }
             })
             .await;
-            kit::until(|| handle.meta_polls_ok()).await;
-            match end {
-                "completion" => drop(handle),
-                "abort" => handle.abort(),
-                _ => {}
-            }
-            yield_now().await;
+            output
         });
-        if end != "the end of the runtime" {
-            go_tx.send(()).unwrap();
-            last.join().unwrap();
-            rt.block_on(async { yield_now().await });
-            drop(rt);
-        } else {
-            drop(rt);
-            go_tx.send(()).unwrap();
-            last.join().unwrap();
+        kit::until(|| polls.get() == 2).await;
+        if end == "abort" {
+            handle.abort();
         }
-        assert_eq!(dropped.get(), 2, "after {end}");
+        yield_now().await;
+        assert_eq!(dropped.get(), if end == "abort" { 2 } else { u32::from(completes) });
+        drop(handle);
+    });
+    let mut rt = Some(rt);
+    if end == "the end of the runtime" {
+        rt = None;
+    }
+    go_tx.send(()).unwrap();
+    elsewhere.join().unwrap();
+    assert_eq!(dropped.get(), 2, "after {end}");
+    if let Some(rt) = rt {
+        rt.block_on(async { assert_eq!(spawn(async { 1 }).await.unwrap(), 1) });
+    }
+}
+
+#[test]
+fn a_wake_that_races_with_the_end_of_the_runtime_loses_no_task() {
+    let _watchdog = watchdog(LIMIT);
+    let current = Arc::new(AtomicUsize::new(0));
+    let (tx, rx) = mpsc::channel::<(usize, Waker)>();
+    let now = Arc::clone(&current);
+    let hammer = thread::spawn(move || {
+        for (round, waker) in rx {
+            while now.load(Ordering::Relaxed) == round {
+                waker.wake_by_ref();
+            }
+        }
+    });
+    for round in 1..=1_000 {
+        current.store(round, Ordering::Relaxed);
+        let token = Rc::new(());
+        let rt = Runtime::new().unwrap();
+        let handle = rt.block_on(async {
+            let (token, mut tx) = (Rc::clone(&token), Some(tx.clone()));
+            let handle = spawn(async move {
+                let _token = token;
+                poll_fn(|task| {
+                    if let Some(tx) = tx.take() {
+                        tx.send((round, task.waker().clone())).unwrap();
+                    }
+                    Poll::<()>::Pending
+                })
+                .await;
+            });
+            for _ in 0..round % 4 {
+                yield_now().await;
+            }
+            handle
+        });
+        drop(rt);
+        assert_eq!(Rc::strong_count(&token), 1, "the future is left after round {round}");
+        assert!(handle.is_finished());
+    }
+    current.store(0, Ordering::Relaxed);
+    drop(tx);
+    hammer.join().unwrap();
+}
+
+#[test]
+fn a_task_lives_across_calls_of_block_on() {
+    let _watchdog = watchdog(LIMIT);
+    let rt = Runtime::new().unwrap();
+    let (tx, rx) = pipe().unwrap();
+    let echo = rt.block_on(async {
+        spawn(async move {
+            let mut all = Vec::new();
+            loop {
+                let (n, data) = rx.read(Vec::with_capacity(4)).await.into_result().unwrap();
+                if n == 0 {
+                    return all;
+                }
+                all.extend(data);
+            }
+        })
+    });
+    for round in 0..3 {
+        rt.block_on(async {
+            tx.write_all(vec![round]).await.0.unwrap();
+            sleep(Duration::from_millis(1)).await;
+        });
+    }
+    drop(tx);
+    assert_eq!(rt.block_on(echo).unwrap(), [0, 1, 2]);
+}
+
+#[test]
+fn a_nested_block_on_is_refused_and_harms_nothing() {
+    let _watchdog = watchdog(LIMIT);
+    let rt = Runtime::new().unwrap();
+    let other = Runtime::new().unwrap();
+    rt.block_on(async {
+        for runtime in [&rt, &other] {
+            let text = panic_text(|| runtime.block_on(async {}));
+            assert!(text.contains("`.await` or `spawn`"), "{text}");
+        }
+        let error = spawn(async { Runtime::new().unwrap().block_on(async {}) }).await.unwrap_err();
+        assert!(error.is_panic());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = kit::echo_client(listener.local_addr().unwrap(), 3);
+        kit::echo_once(&listener).await;
+        client.join().unwrap();
+        sleep(Duration::from_millis(1)).await;
+    });
+    other.block_on(async { sleep(Duration::from_millis(1)).await });
+}
+
+#[test]
+fn used_outside_a_runtime_it_says_what_to_do() {
+    let _watchdog = watchdog(LIMIT);
+    let inside = "inside `Runtime::block_on`";
+    let waker = Waker::noop();
+    let (tx, rx) = pipe().unwrap();
+    let texts = [
+        panic_text(|| spawn(async {})),
+        panic_text(|| kit::poll_with(&mut sleep(Duration::from_secs(1)), waker)),
+        panic_text(|| kit::poll_with(&mut runtime::op::submit(kit::nop(|| {})), waker)),
+        panic_text(|| kit::poll_with(&mut Box::pin(rx.read(vec![0; 8])), waker)),
+        panic_text(|| kit::poll_with(&mut Box::pin(tx.write("x")), waker)),
+        panic_text(runtime::metrics),
+        // A pool thread is outside as well.
+        kit::text_of(
+            &*futures::executor::block_on(runtime::spawn_blocking(|| drop(spawn(async {})))).unwrap_err().into_panic(),
+        ),
+    ];
+    for text in texts {
+        assert!(text.contains(inside), "{text}");
+    }
+    // And everything works once it is inside.
+    Runtime::new().unwrap().block_on(async {
+        tx.write_all("in").await.0.unwrap();
+        assert_eq!(rx.read(Vec::with_capacity(8)).await.1, b"in");
+    });
+}
+
+thread_local! {
+    static KEPT: RefCell<Option<(runtime::pipe::Receiver, runtime::time::Sleep, Runtime)>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn a_runtime_in_a_thread_local_ends_with_its_thread() {
+    in_child("executor::a_runtime_in_a_thread_local_ends_with_its_thread", LIMIT, || {
+        let round = || {
+            let thread = thread::spawn(|| {
+                let rt = Runtime::new().unwrap();
+                let (tx, rx) = pipe().unwrap();
+                let mut later = sleep(Duration::from_secs(3600));
+                rt.block_on(async {
+                    assert!(kit::poll_once(&mut later).await.is_pending());
+                    let keep = OnDrop(|| {
+                        spawn(async {});
+                    });
+                    spawn(async move {
+                        let _keep = keep;
+                        tx.write_all(vec![0; 1 << 20]).await
+                    });
+                    yield_now().await;
+                });
+                KEPT.set(Some((rx, later, rt)));
+            });
+            thread.join().unwrap();
+        };
+        round();
+        let before = crate::support::fds();
+        (0..5).for_each(|_| round());
+        crate::support::eventually("descriptors are closed", || crate::support::fds() == before);
+    });
+}
+
+#[test]
+fn runtimes_and_operations_stay_on_their_thread() {
+    /// Has a method `is_send` for every type, and a better one for those that are `Send`.
+    struct Probe<T>(std::marker::PhantomData<T>);
+    trait Fallback {
+        fn is_send(&self) -> bool {
+            false
+        }
+    }
+    impl<T> Fallback for Probe<T> {}
+    impl<T: Send> Probe<T> {
+        #[allow(clippy::unused_self, reason = "has the form of the trait's")]
+        fn is_send(&self) -> bool {
+            true
+        }
+    }
+    macro_rules! is_send {
+        ($t:ty) => {
+            Probe::<$t>(std::marker::PhantomData).is_send()
+        };
+    }
+    type Done = fn();
+    assert!(is_send!(runtime::Builder), "the probe works");
+    assert!(!is_send!(Runtime));
+    assert!(!is_send!(runtime::time::Sleep));
+    assert!(!is_send!(runtime::time::Interval));
+    assert!(!is_send!(runtime::time::Timeout<()>));
+    assert!(!is_send!(runtime::op::Submit<kit::Nop<Done>>));
+    assert!(!is_send!(runtime::op::Standing));
+    assert!(!is_send!(runtime::net::Incoming<'static>));
+    assert!(!is_send!(runtime::task::JoinHandle<Rc<()>>));
+    assert!(is_send!(runtime::task::JoinHandle<u8>));
+    assert!(is_send!(runtime::task::JoinError));
+}
+
+#[test]
+fn a_runtime_starts_after_other_threads_ran_and_ended() {
+    let _watchdog = watchdog(LIMIT);
+    for _ in 0..3 {
+        let builder = runtime::Builder::new();
+        let thread = thread::spawn(move || {
+            builder.build().unwrap().block_on(async {
+                let (tx, rx) = pipe().unwrap();
+                let mut other_end = kit::std_end(&tx);
+                let peer = thread::spawn(move || other_end.write_all(b"x").unwrap());
+                assert_eq!(rx.read(Vec::with_capacity(8)).await.0.unwrap(), 1);
+                peer.join().unwrap();
+            });
+        });
+        thread.join().unwrap();
     }
 }

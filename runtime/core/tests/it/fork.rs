@@ -7,7 +7,7 @@ use std::net::TcpStream as StdStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -17,6 +17,7 @@ use runtime::pipe::pipe;
 use runtime::{Builder, Runtime};
 
 use crate::raw::{exit_at_once, fork, fork_here, map};
+use crate::scene::{connected, poll_once};
 use crate::support::{fds, in_child};
 
 const LIMIT: Duration = Duration::from_secs(40);
@@ -46,20 +47,8 @@ fn first_silent(attempts: Vec<(&str, Box<dyn FnOnce() + '_>)>) -> i32 {
     first
 }
 
-/// Polls once and keeps the future.
-fn poll_once<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(Waker::noop()))
-}
-
 fn try_op<F: Future>(future: F) {
     let _ = future.now_or_never();
-}
-
-/// A connected pair: the runtime's side and std's.
-async fn connected() -> (TcpStream, StdStream) {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let ours = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    (ours, listener.accept().unwrap().0)
 }
 
 #[test]
@@ -306,6 +295,28 @@ fn drops_in_a_child_close_descriptors_and_leave_the_parent_alone() {
 }
 
 #[test]
+fn a_stream_dropped_in_a_child_while_its_read_is_in_flight_is_closed_there() {
+    in_child("fork::a_stream_dropped_in_a_child_while_its_read_is_in_flight_is_closed_there", LIMIT, || {
+        Runtime::new().unwrap().block_on(async {
+            let (stream, mut peer) = connected().await;
+            let mut read: Option<Pin<Box<dyn Future<Output = usize>>>> =
+                Some(Box::pin(async move { stream.read(vec![0; 8]).await.0.unwrap() }));
+            assert!(poll_once(read.as_mut().unwrap().as_mut()).is_pending());
+            runtime::task::yield_now().await;
+            let open = fds();
+            let child = fork(|| {
+                drop(read.take());
+                // The runtime is still there, and is not asked.
+                i32::from(fds() != open - 1)
+            });
+            assert_eq!(child.wait(), 0, "still open in the child");
+            peer.write_all(b"abc").unwrap();
+            assert_eq!(read.take().unwrap().await, 3);
+        });
+    });
+}
+
+#[test]
 fn a_listener_dropped_in_a_child_inside_block_on_stays_the_parents() {
     in_child("fork::a_listener_dropped_in_a_child_inside_block_on_stays_the_parents", LIMIT, || {
         Runtime::new().unwrap().block_on(async {
@@ -314,11 +325,12 @@ fn a_listener_dropped_in_a_child_inside_block_on_stays_the_parents() {
             let mut listener = Some(listener);
             let first = StdStream::connect(addr).unwrap();
             listener.as_ref().unwrap().accept().await.unwrap();
+            let open = fds();
             let child = fork(|| {
                 drop(listener.take());
-                0
+                i32::from(fds() != open - 1)
             });
-            assert_eq!(child.wait(), 0);
+            assert_eq!(child.wait(), 0, "still open in the child, or killed by a signal");
             let second = StdStream::connect(addr).unwrap();
             let (_, peer) = listener.as_ref().unwrap().accept().await.unwrap();
             assert_eq!(peer, second.local_addr().unwrap());

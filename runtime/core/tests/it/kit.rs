@@ -167,3 +167,53 @@ pub(crate) async fn echo_once(listener: &runtime::net::TcpListener) {
         buf = stream.write_all(data).await.into_result().unwrap().1;
     }
 }
+
+/// A buffer with something in it that has a destructor.
+pub(crate) struct Guarded<G>(pub(crate) Vec<u8>, #[allow(dead_code, reason = "is there to be dropped")] pub(crate) G);
+
+// SAFETY: that of the vector, which is never replaced.
+unsafe impl<G: 'static> runtime::io::IoBuf for Guarded<G> {
+    fn stable_ptr(&self) -> *const u8 {
+        self.0.stable_ptr()
+    }
+
+    fn init_len(&self) -> usize {
+        self.0.init_len()
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<G: 'static> runtime::io::IoBufMut for Guarded<G> {
+    fn stable_mut_ptr(&mut self) -> *mut u8 {
+        self.0.stable_mut_ptr()
+    }
+
+    fn capacity(&self) -> usize {
+        runtime::io::IoBufMut::capacity(&self.0)
+    }
+
+    unsafe fn set_len(&mut self, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { runtime::io::IoBufMut::set_len(&mut self.0, len) }
+    }
+}
+
+/// A multishot poll on a descriptor that hands each completion to a closure.
+pub(crate) struct PollMany<F> {
+    pub(crate) fd: Arc<OwnedFd>,
+    pub(crate) item: F,
+}
+
+// SAFETY: no pointers; as many completions as the kernel likes, the last one without MORE.
+unsafe impl<F: FnMut(Cqe) + 'static> runtime::op::Multi for PollMany<F> {
+    const KIND: Kind = Kind::Other;
+
+    fn entry(&mut self) -> squeue::Entry {
+        const POLLIN: u32 = 1;
+        opcode::PollAdd::new(types::Fd(self.fd.as_raw_fd()), POLLIN).multi(true).build()
+    }
+
+    fn item(&mut self, cqe: Cqe) {
+        (self.item)(cqe);
+    }
+}

@@ -2,15 +2,22 @@
 //! run in a process of their own (`support::in_child`).
 
 mod alloc;
+mod kit;
 mod raw;
+mod scene;
 #[path = "../support/mod.rs"]
 mod support;
 
 mod cancel;
 mod driver;
+mod driver_ops;
 mod executor;
+mod executor_handles;
+mod executor_panics;
+mod executor_two;
 mod fork;
 mod shutdown;
+mod shutdown_threads;
 mod soak;
 mod startup;
 mod steady_state;

@@ -141,6 +141,9 @@ pub(crate) struct Page {
     dropped: Arc<AtomicBool>,
 }
 
+// SAFETY: the page is mapped for ever; its bytes are read volatile.
+unsafe impl Send for Page {}
+
 impl Page {
     pub(crate) fn new() -> Self {
         Self { at: map(PAGE), dropped: Arc::new(AtomicBool::new(false)) }
