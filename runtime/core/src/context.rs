@@ -12,7 +12,7 @@ use crate::driver::Driver;
 use crate::ring::{Ring, Setup, StartError};
 use crate::run_queue::{Runnable, Tasks};
 use crate::sys;
-use crate::time_queue::TimerQueue;
+use crate::time_queue::Timers;
 use crate::wake::{Arrival, Door, RingId};
 
 thread_local! {
@@ -28,7 +28,7 @@ const BUDGET_BYTES: u32 = 1 << 20;
 pub(crate) struct Context {
     pub(crate) driver: Driver,
     pub(crate) tasks: Tasks,
-    pub(crate) timers: RefCell<TimerQueue>,
+    pub(crate) timers: Timers,
     pub(crate) door: Arc<Door<Runnable>>,
     pub(crate) clock: Clock,
     /// Filled and emptied within one visit; kept for its memory.
@@ -51,7 +51,7 @@ impl Context {
         Ok(Rc::new_cyclic(|this| Self {
             driver,
             tasks: Tasks::default(),
-            timers: RefCell::new(TimerQueue::new()),
+            timers: Timers::new(),
             door,
             clock: Clock::new(),
             arrivals: RefCell::new(Vec::new()),

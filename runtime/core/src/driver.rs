@@ -38,8 +38,6 @@ enum Act {
     Finish(SlotKey),
     /// A completion of a multishot operation.
     Item(SlotKey, Cqe),
-    /// Nothing any more.
-    Done,
 }
 
 pub(crate) struct Driver {
@@ -47,6 +45,7 @@ pub(crate) struct Driver {
     slots: Slots,
     /// What the act phase has to do, in order.
     acts: RefCell<Vec<Act>>,
+    has_acts: Cell<bool>,
     acting: Cell<bool>,
     /// Operations whose cancel request has not been pushed yet: never lost to a full queue.
     cancels: RefCell<Vec<SlotKey>>,
@@ -67,6 +66,7 @@ impl Driver {
             ring: RefCell::new(ring),
             slots: Slots::new(),
             acts: RefCell::default(),
+            has_acts: Cell::new(false),
             acting: Cell::new(false),
             cancels: RefCell::new(Vec::new()),
             door_fd,
@@ -180,13 +180,16 @@ impl Driver {
     /// `slot` came from [`submit`](Self::submit) of this driver with the same `O`, and its operation was not taken.
     #[inline]
     pub(crate) unsafe fn poll<O: Op>(&self, slot: &Slot, waker: &Waker) -> Poll<(O, Cqe)> {
-        if slot.state() == State::Settled {
-            let cqe = slot.cqe();
-            // SAFETY: settled, and of type `O` by the caller's promise.
-            return Poll::Ready((unsafe { self.slots.take::<O>(slot) }, cqe));
+        if slot.state() != State::Settled {
+            slot.set_waker(waker);
+            // Cloning a waker is foreign code, which may have visited the ring: nobody was there to be woken then.
+            if slot.state() != State::Settled {
+                return Poll::Pending;
+            }
         }
-        slot.set_waker(waker);
-        Poll::Pending
+        let cqe = slot.cqe();
+        // SAFETY: settled, and of type `O` by the caller's promise.
+        Poll::Ready((unsafe { self.slots.take::<O>(slot) }, cqe))
     }
 
     /// The future of an operation is gone: a settled one is finished, a flying one is cancelled and finished when its
@@ -222,8 +225,7 @@ impl Driver {
     /// Whether the kernel is done with an operation, though its last item may wait for the act phase.
     pub(crate) fn is_settling(&self, key: SlotKey) -> bool {
         let is_last = |act: &Act| matches!(act, Act::Item(of, cqe) if *of == key && !cqe.more());
-        let acts = self.acts.borrow();
-        self.slots.get(key).is_none_or(|slot| slot.state() != State::Flying) || acts.iter().any(is_last)
+        self.acts.borrow().iter().any(is_last) || self.slots.get(key).is_none_or(|slot| slot.state() != State::Flying)
     }
 
     // ---- the turn's side -------------------------------------------------------------------------------------------
@@ -237,7 +239,7 @@ impl Driver {
     /// Whether something waits for the act phase, so that a wait would be wrong. Completions that lie in the queue, or
     /// only wait to be put there, are no reason: the kernel looks for them before it sleeps.
     pub(crate) fn has_acts(&self) -> bool {
-        !self.acts.borrow().is_empty()
+        self.has_acts.get()
     }
 
     /// Whether something can be acted on, or taken from the completion queue, without a system call.
@@ -315,6 +317,7 @@ impl Driver {
                 user_data => self.store(SlotKey::from_user_data(user_data), cqe, &mut acts),
             }
         }
+        self.has_acts.set(!acts.is_empty());
         self.counters.completions.add(u64::from(reaped));
         self.last_reaped.set(reaped);
     }
@@ -348,29 +351,27 @@ impl Driver {
             return None;
         }
         let mut first = None;
-        let mut done = 0;
-        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run_all(&mut done))) {
-            match first {
-                None => first = Some(panic),
-                Some(_) => drop_quietly(panic),
-            }
+        let mut list = Vec::new();
+        while self.has_acts.replace(false) {
+            // What comes meanwhile goes to a list of its own.
+            mem::swap(&mut list, &mut *self.acts.borrow_mut());
+            self.run_all(list.drain(..), &mut first);
+        }
+        if list.capacity() > 0 {
+            // Kept for its memory.
+            self.acts.replace(list);
         }
         self.acting.set(false);
         first
     }
 
     #[inline(always)]
-    fn run_all(&self, done: &mut usize) {
-        loop {
-            let mut acts = self.acts.borrow_mut();
-            let Some(act) = acts.get_mut(*done) else {
-                acts.clear();
-                return;
-            };
-            *done += 1;
-            let act = mem::replace(act, Act::Done);
-            drop(acts);
-            self.run(act);
+    fn run_all(&self, mut acts: std::vec::Drain<'_, Act>, first: &mut Option<Panic>) {
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| acts.by_ref().for_each(|act| self.run(act)))) {
+            match first {
+                None => *first = Some(panic),
+                Some(_) => drop_quietly(panic),
+            }
         }
     }
 
@@ -385,7 +386,6 @@ impl Driver {
                 }
             }
             Act::Item(key, cqe) => self.item(key, cqe),
-            Act::Done => {}
         }
     }
 
@@ -422,6 +422,7 @@ impl Driver {
                 }
             }
         }
+        self.has_acts.set(!acts.is_empty());
         let all = opcode::AsyncCancel2::new(types::CancelBuilder::any()).build();
         // Silent, or its own completion would end the wait for the others at once.
         let all = all.flags(squeue::Flags::SKIP_SUCCESS).user_data(IGNORED);

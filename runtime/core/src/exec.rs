@@ -219,6 +219,7 @@ fn assert_same_process() {
     );
 }
 
+#[inline(always)]
 fn turn(cx: &Context) {
     cx.driver.counters.turns.add(1);
     run_tasks(cx);
@@ -242,6 +243,7 @@ fn turn(cx: &Context) {
     fire_timers(cx);
 }
 
+#[inline(always)]
 fn run_tasks(cx: &Context) {
     let ready = cx.tasks.ready().min(TURN_POLLS);
     let mut started = None;
@@ -296,11 +298,11 @@ fn receive(cx: &Context, arrival: Arrival<Runnable>) {
 }
 
 /// Nothing is ready: sleeps until something is.
+#[inline(always)]
 fn idle(cx: &Context) {
-    let deadline = cx.timers.borrow().next_deadline();
-    let wait = match deadline {
-        None => Wait::One,
-        Some(deadline_ns) => match sys::monotonic_ns() {
+    let wait = match cx.timers.earliest() {
+        u64::MAX => Wait::One,
+        deadline_ns => match sys::monotonic_ns() {
             // Never a wait with nothing left to wait for: it costs a hundred times a look.
             now_ns if now_ns >= deadline_ns => Wait::No,
             now_ns => Wait::Until { deadline_ns, now_ns },
@@ -355,7 +357,7 @@ fn fetch(cx: &Context) {
 }
 
 fn fire_timers(cx: &Context) {
-    if cx.timers.borrow().len() > 0 {
+    if cx.timers.earliest() != u64::MAX {
         fire_due_timers(cx);
     }
 }

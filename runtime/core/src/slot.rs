@@ -130,6 +130,12 @@ impl Slot {
         SlotKey { index: self.index.get(), generation: self.generation.get() }
     }
 
+    #[inline]
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation.get()
+    }
+
+    #[inline]
     pub(crate) fn state(&self) -> State {
         self.state.get()
     }
@@ -165,6 +171,12 @@ impl Slot {
     pub(crate) fn disown(&self) -> Option<Waker> {
         self.orphan.set(true);
         self.waker.take()
+    }
+
+    #[inline]
+    fn has_waker(&self) -> bool {
+        // SAFETY: a short read of a cell that only this thread uses.
+        unsafe { (*self.waker.as_ptr()).is_some() }
     }
 
     /// Takes the waker of the future.
@@ -322,8 +334,10 @@ impl Slots {
         slot.behaviour.set(None);
         self.push_free(slot);
         self.in_use.set(self.in_use.get() - 1);
-        // Usually gone already; dropped last, because that is foreign code (I4).
-        drop(slot.waker.take());
+        // Gone already where the completion was acted on; else dropped last, because that is foreign code (I4).
+        if slot.has_waker() {
+            drop(slot.waker.take());
+        }
         op
     }
 

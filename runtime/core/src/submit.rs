@@ -145,7 +145,10 @@ impl<O: Op> Flight<O> {
         }
         // SAFETY: the ring is the current one, so its table of slots lives.
         let slot = unsafe { &*key.slot };
-        assert!(slot.key() == key.key, "a future's operation stays in its slot until the future takes it");
+        assert!(
+            slot.generation() == key.key.generation,
+            "a future's operation stays in its slot until the future takes it"
+        );
         // SAFETY: the slot came from `submit` of this ring with this `O`, and its generation says that the operation is
         // still in it.
         let settled = unsafe { cx.driver.poll::<O>(slot, task.waker()) };

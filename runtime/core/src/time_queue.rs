@@ -5,6 +5,8 @@
 //! A 4-ary heap of (deadline, timer) with the position of each timer kept beside it, so that a timer that is cancelled
 //! leaves at once. Deadlines are exact nanoseconds: nothing is rounded to ticks, so nothing fires early or a tick late.
 
+use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::ops::{Deref, DerefMut};
 use std::task::Waker;
 
 use slab::Slab;
@@ -42,6 +44,60 @@ struct Timer {
     position: u32,
 }
 
+/// A timer queue in a cell, with its earliest deadline where a turn can see it without borrowing.
+#[derive(Debug)]
+pub(crate) struct Timers {
+    queue: RefCell<TimerQueue>,
+    earliest: Cell<u64>,
+}
+
+impl Timers {
+    pub(crate) fn new() -> Self {
+        Self { queue: RefCell::default(), earliest: Cell::new(u64::MAX) }
+    }
+
+    /// The earliest deadline, `u64::MAX` when there is no timer.
+    #[inline]
+    pub(crate) fn earliest(&self) -> u64 {
+        self.earliest.get()
+    }
+
+    pub(crate) fn borrow(&self) -> Ref<'_, TimerQueue> {
+        self.queue.borrow()
+    }
+
+    pub(crate) fn borrow_mut(&self) -> TimersMut<'_> {
+        TimersMut { queue: self.queue.borrow_mut(), earliest: &self.earliest }
+    }
+}
+
+/// A borrowed timer queue; says what the earliest deadline is when it is given back.
+#[derive(Debug)]
+pub(crate) struct TimersMut<'a> {
+    queue: RefMut<'a, TimerQueue>,
+    earliest: &'a Cell<u64>,
+}
+
+impl Deref for TimersMut<'_> {
+    type Target = TimerQueue;
+
+    fn deref(&self) -> &TimerQueue {
+        &self.queue
+    }
+}
+
+impl DerefMut for TimersMut<'_> {
+    fn deref_mut(&mut self) -> &mut TimerQueue {
+        &mut self.queue
+    }
+}
+
+impl Drop for TimersMut<'_> {
+    fn drop(&mut self) {
+        self.earliest.set(self.queue.next_deadline().unwrap_or(u64::MAX));
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct TimerQueue {
     heap: Vec<Entry>,
@@ -50,6 +106,7 @@ pub(crate) struct TimerQueue {
 }
 
 impl TimerQueue {
+    #[cfg(test)]
     pub(crate) fn new() -> Self {
         Self::default()
     }

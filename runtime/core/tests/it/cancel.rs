@@ -48,11 +48,13 @@ async fn cut<F: Future>(rng: &mut Rng, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     match rng.below(4) {
         // At its first suspension, before the kernel has seen anything.
-        0 => std::future::poll_fn(|task| match future.as_mut().poll(task) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending => Poll::Ready(None),
-        })
-        .await,
+        0 => {
+            std::future::poll_fn(|task| match future.as_mut().poll(task) {
+                Poll::Ready(output) => Poll::Ready(Some(output)),
+                Poll::Pending => Poll::Ready(None),
+            })
+            .await
+        }
         // After a few turns, in which it may complete without being polled again.
         1 => {
             if let Poll::Ready(output) = std::future::poll_fn(|task| Poll::Ready(future.as_mut().poll(task))).await {

@@ -34,8 +34,11 @@ fn panic_of<R>(f: impl FnOnce() -> R) -> String {
     }
 }
 
+/// What is tried in a child.
+type Attempt<'a> = Box<dyn FnOnce() + 'a>;
+
 /// Says which of these did not panic with the sentence: 0 when all did, else the number of the first that did not.
-fn first_silent(attempts: Vec<(&str, Box<dyn FnOnce() + '_>)>) -> i32 {
+fn first_silent(attempts: Vec<(&str, Attempt<'_>)>) -> i32 {
     let mut first = 0;
     for (n, (name, attempt)) in attempts.into_iter().enumerate() {
         let text = panic_of(attempt);
@@ -451,8 +454,9 @@ fn a_waker_used_in_a_child_does_not_kick_the_parent() {
             let child = fork(|| {
                 root.wake_by_ref();
                 task.wake_by_ref();
-                root.clone().wake();
-                task.clone().wake();
+                let (root, task) = (root.clone(), task.clone());
+                root.wake();
+                task.wake();
                 0
             });
             assert_eq!(child.wait(), 0);

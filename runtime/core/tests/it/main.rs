@@ -17,6 +17,8 @@ mod executor_panics;
 mod executor_two;
 mod fork;
 mod shutdown;
+mod shutdown_faults;
+mod shutdown_process;
 mod shutdown_threads;
 mod soak;
 mod startup;

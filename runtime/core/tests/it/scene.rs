@@ -13,6 +13,13 @@ use runtime::fs::File;
 use runtime::net::{TcpListener, TcpStream};
 use runtime::pipe::pipe;
 
+/// Runs `f` and says how long it took.
+pub(crate) fn timed<R>(f: impl FnOnce() -> R) -> (R, Duration) {
+    let start = std::time::Instant::now();
+    let result = f();
+    (result, start.elapsed())
+}
+
 /// Polls once with a waker that does nothing, and keeps the future.
 pub(crate) fn poll_once<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))

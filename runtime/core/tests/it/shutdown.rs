@@ -3,13 +3,13 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use runtime::Runtime;
 use runtime::net::{TcpListener, TcpStream};
@@ -19,18 +19,11 @@ use runtime::testing::{in_flight, tiny};
 
 use crate::alloc;
 use crate::raw::{Page, PageBuf, StuckPage};
-use crate::scene::{Guards, connected, pend_on_everything, poll_once};
-use crate::support::{am_child, eventually, fds, in_child, run_child, threads, watchdog};
+use crate::scene::{Guards, connected, pend_on_everything, poll_once, timed};
+use crate::support::{eventually, fds, in_child, threads, watchdog};
 
 const LIMIT: Duration = Duration::from_secs(40);
 const AT_ONCE: Duration = Duration::from_secs(1);
-
-/// Runs `f` and says how long it took.
-fn timed<R>(f: impl FnOnce() -> R) -> (R, Duration) {
-    let start = Instant::now();
-    let result = f();
-    (result, start.elapsed())
-}
 
 #[test]
 fn a_runtime_dropped_in_mid_flight_ends_at_once_and_leaves_nothing() {
@@ -109,52 +102,6 @@ fn a_small_ring_drains_a_thousand_operations() {
         round();
         eventually("descriptors at base", || fds() == open);
     });
-}
-
-#[test]
-fn exit_inside_a_task_ends_the_process_with_its_code() {
-    let name = "shutdown::exit_inside_a_task_ends_the_process_with_its_code";
-    if am_child(name) {
-        let rt = Runtime::new().unwrap();
-        rt.block_on(async {
-            let dir = tempfile::tempdir().unwrap();
-            let _keep = pend_on_everything(&Guards::default(), dir.path()).await;
-            runtime::spawn(async { std::process::exit(7) }).await.unwrap();
-        });
-    }
-    let (child, took) = timed(|| run_child(name, LIMIT, &[]));
-    assert_eq!(child.status.code(), Some(7), "{}", child.text);
-    assert!(took < Duration::from_secs(5), "{took:?}");
-}
-
-#[test]
-fn a_panic_with_everything_pending_is_exit_code_101_and_no_abort() {
-    let name = "shutdown::a_panic_with_everything_pending_is_exit_code_101_and_no_abort";
-    struct PanicOnDrop;
-    impl Drop for PanicOnDrop {
-        fn drop(&mut self) {
-            panic!("a destructor panics");
-        }
-    }
-    if am_child(name) {
-        let rt = Runtime::new().unwrap();
-        rt.block_on(async {
-            let dir = tempfile::tempdir().unwrap();
-            let _keep = pend_on_everything(&Guards::default(), dir.path()).await;
-            for _ in 0..3 {
-                drop(runtime::spawn(async {
-                    let _panics = PanicOnDrop;
-                    std::future::pending::<()>().await;
-                }));
-            }
-            runtime::task::yield_now().await;
-            panic!("main panics");
-        });
-    }
-    let (child, took) = timed(|| run_child(name, LIMIT, &[]));
-    assert_eq!(child.status.code(), Some(101), "{}", child.text);
-    assert!(child.text.contains("main panics"), "{}", child.text);
-    assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
 #[test]
@@ -364,7 +311,7 @@ fn a_forgotten_operation_is_reclaimed_by_the_end_of_its_runtime() {
             rt.block_on(async {
                 let (stream, mut peer) = connected().await;
                 let (tx, rx) = pipe().unwrap();
-                let mut forget = |future: Pin<Box<dyn Future<Output = ()> + '_>>| {
+                let forget = |future: Pin<Box<dyn Future<Output = ()> + '_>>| {
                     let mut future = future;
                     assert!(poll_once(future.as_mut()).is_pending());
                     std::mem::forget(future);
@@ -539,6 +486,28 @@ fn a_runtime_dropped_inside_another_leaves_the_other_one_alone() {
 }
 
 #[test]
+fn a_listener_dropped_inside_another_runtime_closes_its_port() {
+    let _dog = watchdog(LIMIT);
+    let (home, other) = (Runtime::new().unwrap(), Runtime::new().unwrap());
+    let listener = home.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        assert!(poll_once(Box::pin(listener.accept()).as_mut()).is_pending());
+        runtime::task::yield_now().await;
+        listener
+    });
+    let addr = listener.local_addr().unwrap();
+    let mut waiting = std::net::TcpStream::connect(addr).unwrap();
+    other.block_on(async move {
+        drop(listener);
+        runtime::task::yield_now().await;
+        assert!(std::net::TcpStream::connect(addr).is_err(), "the port is still open");
+    });
+    waiting.set_read_timeout(Some(AT_ONCE)).unwrap();
+    let end = waiting.read(&mut [0; 1]);
+    assert!(matches!(&end, Ok(0)) || end.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset));
+}
+
+#[test]
 fn streams_and_listeners_outlive_their_runtime() {
     let _dog = watchdog(LIMIT);
     let first = Runtime::new().unwrap();
@@ -662,56 +631,5 @@ fn a_task_that_other_threads_wake_all_the_time_is_dropped_all_the_same() {
             stop.store(true, Ordering::Relaxed);
             others.into_iter().for_each(|other| other.join().unwrap());
         }
-    });
-}
-
-#[test]
-fn a_pending_read_of_standard_input_does_not_keep_the_process() {
-    let name = "shutdown::a_pending_read_of_standard_input_does_not_keep_the_process";
-    let limit = Duration::from_secs(2);
-    if am_child(name) {
-        let rt = Runtime::new().unwrap();
-        rt.block_on(async {
-            let stdin = OwnedFd::from(std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned().unwrap());
-            let read = runtime_core::op::read::Read::new(stdin, vec![0u8; 8], u64::MAX);
-            drop(runtime::spawn(async move { drop(submit(read).await) }));
-            drop(runtime::spawn_blocking(|| std::io::stdin().read(&mut [0; 8]).unwrap_or(0)));
-            runtime::time::sleep(Duration::from_millis(50)).await;
-        });
-        return;
-    }
-    // Open and silent for as long as the child lives.
-    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--test-threads=1"])
-        .env("RUNTIME_TEST_CHILD", name)
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let _silent = child.stdin.take();
-    let start = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        if start.elapsed() > crate::support::scaled(limit) {
-            child.kill().unwrap();
-            panic!("not gone after {limit:?}");
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    assert!(child.wait().unwrap().success());
-}
-
-#[test]
-fn a_blocking_job_that_hangs_keeps_neither_the_runtime_nor_the_process() {
-    let name = "shutdown::a_blocking_job_that_hangs_keeps_neither_the_runtime_nor_the_process";
-    in_child(name, Duration::from_secs(10), || {
-        let rt = Runtime::new().unwrap();
-        let handle = rt.block_on(async {
-            let handle = runtime::spawn_blocking(|| std::thread::sleep(Duration::from_secs(3600)));
-            runtime::time::sleep(Duration::from_millis(20)).await;
-            handle
-        });
-        let ((), took) = timed(|| drop(rt));
-        assert!(took < AT_ONCE, "{took:?}");
-        assert!(!handle.is_finished());
     });
 }

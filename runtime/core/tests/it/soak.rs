@@ -28,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(3000);
 /// Rounds between a new runtime and its end.
 const EPISODE: u64 = 250;
 /// Jobs and tasks that exist at once.
-const CROWD: usize = 24;
+const CROWD: usize = 48;
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
@@ -49,11 +49,14 @@ fn rng(of: &str) -> Rng {
 #[test]
 fn soak_random_sequences_lose_nothing() {
     in_child("soak::soak_random_sequences_lose_nothing", LIMIT, || {
+        panic_ends_all();
         let mut rng = rng("random sequences");
         let rounds = setting("RUNTIME_SOAK_ROUNDS", 2_000);
-        let mut base = (0, 0);
+        let (mut base, mut did) = ((0, 0), [0; 4]);
         for episode in 0..rounds.div_ceil(EPISODE).max(4) {
-            run_episode(&mut rng, EPISODE.min(rounds));
+            let done = run_episode(&mut rng, EPISODE.min(rounds));
+            let counts = [done.orphans, done.cancels, done.backlogged, done.completions];
+            did.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
             model::check_quarantine(0);
             let holds = (fds(), alloc::live());
             // The first episodes fill what is kept for ever: the registry's table, names of threads, buffers of stdout.
@@ -62,12 +65,24 @@ fn soak_random_sequences_lose_nothing() {
                 continue;
             }
             assert_eq!(holds.0, base.0, "descriptors after episode {episode}");
-            assert!((holds.1 - base.1).abs() < 16 << 10, "bytes: {} after episode {episode}, {base:?} at first", holds.1);
+            let grown = holds.1 - base.1;
+            assert!(grown.abs() < 16 << 10, "{} bytes are held after episode {episode}, {} at first", holds.1, base.1);
         }
+        println!("orphans, cancels, backlogged, completions: {did:?}");
+        assert!(rounds < 2_000 || did.iter().all(|&count| count > 0), "the soak has left something out: {did:?}");
     });
 }
 
-fn run_episode(rng: &mut Rng, rounds: u64) {
+/// A panic ends the process, also one in a task that nobody asks how it ended.
+fn panic_ends_all() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
+}
+
+fn run_episode(rng: &mut Rng, rounds: u64) -> runtime::Metrics {
     let rt = tiny(8, 16).build().unwrap();
     let forgotten = rt.block_on(async {
         let mut soak = Soak { world: World::new().await, jobs: Vec::new(), tasks: Vec::new(), forgotten: 0 };
@@ -76,8 +91,10 @@ fn run_episode(rng: &mut Rng, rounds: u64) {
         }
         soak.end(rng).await
     });
+    let done = rt.metrics();
     let left = rt.shutdown_timeout(Duration::from_secs(5));
     assert_eq!(left, 0, "operations left behind, {forgotten} of them forgotten before");
+    done
 }
 
 struct Task {
@@ -96,8 +113,18 @@ struct Soak {
 impl Soak {
     async fn round(&mut self, rng: &mut Rng) {
         match rng.below(40) {
-            0..=9 if self.jobs.len() < CROWD => self.jobs.push(self.world.job(rng)),
-            0..=15 => self.poll_one(rng).await,
+            0..=10 if self.jobs.len() < CROWD => {
+                for _ in 0..=rng.below(4) {
+                    self.jobs.push(self.world.job(rng));
+                }
+            }
+            0..=13 => self.poll_one(rng).await,
+            // More than the queues hold.
+            14..=15 => {
+                for _ in 0..self.jobs.len() {
+                    self.poll_one(rng).await;
+                }
+            }
             16..=18 => drop(self.any(rng)),
             19..=23 => self.limit_one(rng).await,
             24..=26 if self.tasks.len() < CROWD => self.spawn_one(rng),
@@ -116,7 +143,7 @@ impl Soak {
                 inject_enter_faults(&faults);
             }
             34 => self.world.match_up(),
-            35 => runtime::time::sleep(Duration::from_micros(rng.below(500))).await,
+            35..=36 => runtime::time::sleep(Duration::from_micros(rng.below(500))).await,
             _ => runtime::task::yield_now().await,
         }
     }

@@ -1,6 +1,6 @@
 //! The things that jobs work on, and the jobs: one operation each, compared with the model where it ends.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::{Shutdown, SocketAddr};
 use std::ops::Range;
@@ -71,12 +71,12 @@ enum Region {
 }
 
 const REGION: u64 = 64;
-const LINES: usize = 8;
+const LINES: usize = 10;
 
 pub(super) struct World {
     lines: Vec<Line>,
     listener: Rc<TcpListener>,
-    addr: SocketAddr,
+    addr: Rc<Cell<SocketAddr>>,
     /// Connected ends that wait for their other half, by the client's address.
     clients: Shared<HashMap<SocketAddr, TcpStream>>,
     servers: Shared<HashMap<SocketAddr, TcpStream>>,
@@ -87,7 +87,7 @@ pub(super) struct World {
 impl World {
     pub(super) async fn new() -> Self {
         let listener = Rc::new(TcpListener::bind("127.0.0.1:0").await.unwrap());
-        let addr = listener.local_addr().unwrap();
+        let addr = Rc::new(Cell::new(listener.local_addr().unwrap()));
         let file = Rc::new(File::from(tempfile::tempfile().unwrap()));
         let mut world = Self {
             lines: Vec::new(),
@@ -98,7 +98,14 @@ impl World {
             file,
             regions: Rc::default(),
         };
-        world.add_pipe();
+        for _ in 0..3 {
+            world.add_pipe();
+            let (client, accepted) = futures::join!(TcpStream::connect(world.addr.get()), world.listener.accept());
+            world.clients.borrow_mut().insert(client.as_ref().unwrap().local_addr().unwrap(), client.unwrap());
+            let (server, peer) = accepted.unwrap();
+            world.servers.borrow_mut().insert(peer, server);
+        }
+        world.match_up();
         world
     }
 
@@ -142,7 +149,7 @@ impl World {
                 Some(rx) => read_job(rx.clone(), Rc::clone(&line.link), len, rng.below(4)),
                 None => sleep_job(rng),
             },
-            12 => connect_job(self.addr, Rc::clone(&self.clients)),
+            12 => connect_job(Rc::clone(&self.addr), Rc::clone(&self.clients)),
             13 => accept_job(Rc::clone(&self.listener), Rc::clone(&self.servers), rng.below(2) == 0),
             14..=15 => file_write_job(Rc::clone(&self.file), Rc::clone(&self.regions)),
             16 => file_read_job(Rc::clone(&self.file), Rc::clone(&self.regions), rng),
@@ -167,7 +174,7 @@ impl World {
             self.clients.borrow_mut().clear();
             self.servers.borrow_mut().clear();
             let new = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            self.addr = new.local_addr().unwrap();
+            self.addr.set(new.local_addr().unwrap());
             self.listener = Rc::new(TcpListener::from_std(new).unwrap());
             return;
         }
@@ -212,7 +219,13 @@ impl World {
                 gone.push(self.lines.swap_remove(i));
             }
         }
-        for line in gone {
+        for line in &gone {
+            // Jobs that have it, at both ends, would keep each other waiting.
+            if let Some(Tx::Tcp(stream)) = &line.tx
+                && Rc::strong_count(stream) > 2
+            {
+                shut(stream, Shutdown::Both);
+            }
             let mut link = line.link.borrow_mut();
             (link.ending, link.unread) = (true, true);
             // Unread bytes make a close a reset.
@@ -254,24 +267,26 @@ impl World {
         all.await.expect("every connection that was made is accepted");
         self.servers.borrow_mut().clear();
         for line in self.lines.drain(..) {
+            line.link.borrow_mut().ending = true;
             let Some(rx) = line.rx else { continue };
             if let Some(Tx::Tcp(stream)) = &line.tx {
-                line.link.borrow_mut().ending = true;
                 // In either order: after what tasks still write, or now.
                 let _ = runtime::time::timeout(Duration::from_millis(5), stream.shutdown(Shutdown::Write)).await;
-                let other = std::net::TcpStream::from(stream.as_fd().try_clone_to_owned().unwrap());
-                let _ = other.shutdown(Shutdown::Write);
+                shut(stream, Shutdown::Write);
             }
-            line.link.borrow_mut().ending = true;
             drop(line.tx);
-            let to_the_end = async {
-                while read_once(&rx, &line.link, 1_000, 0).await > 0 {}
-            };
+            let to_the_end = async { while read_once(&rx, &line.link, 1_000, 0).await > 0 {} };
             let read = runtime::time::timeout(crate::support::scaled(deadline), to_the_end).await;
             read.unwrap_or_else(|_| panic!("a stream has no end: {:?}", line.link));
             line.link.borrow_mut().unread = true;
         }
     }
+}
+
+/// shutdown(2) whatever the stream is busy with.
+fn shut(stream: &TcpStream, how: Shutdown) {
+    let other = std::net::TcpStream::from(stream.as_fd().try_clone_to_owned().unwrap());
+    let _ = other.shutdown(how);
 }
 
 async fn forget_polled<O: Op>(mut future: Submit<O>) {
@@ -368,7 +383,11 @@ async fn read_once(rx: &Rx, link: &Shared<Link>, len: usize, how: u64) -> usize 
         Ok(0) => link.ended(),
         Ok(n) => {
             assert_eq!(n, buf.bytes().len(), "the buffer's length is what was read");
-            if peek { link.peeked(buf.bytes()) } else { link.received(buf.bytes()) }
+            if peek {
+                link.peeked(buf.bytes())
+            } else {
+                link.received(buf.bytes())
+            }
             return n;
         }
         Err(error) => link.failed(&error),
@@ -376,12 +395,13 @@ async fn read_once(rx: &Rx, link: &Shared<Link>, len: usize, how: u64) -> usize 
     0
 }
 
-fn connect_job(addr: SocketAddr, clients: Shared<HashMap<SocketAddr, TcpStream>>) -> Job {
+fn connect_job(addr: Rc<Cell<SocketAddr>>, clients: Shared<HashMap<SocketAddr, TcpStream>>) -> Job {
     job(async move {
         // The listener may have been closed meanwhile.
-        let Ok(stream) = TcpStream::connect(addr).await else { return };
+        let to = addr.get();
+        let Ok(stream) = TcpStream::connect(to).await else { return };
         let mine = stream.local_addr().unwrap();
-        if stream.peer_addr().is_ok() && clients.borrow().len() < 8 {
+        if stream.peer_addr().is_ok() && addr.get() == to && clients.borrow().len() < 8 {
             clients.borrow_mut().insert(mine, stream);
         }
     })
@@ -424,7 +444,10 @@ fn file_read_job(file: Rc<File>, regions: Shared<Vec<Region>>, rng: &mut Rng) ->
         let n = result.unwrap();
         assert_eq!(n, buf.bytes().len());
         for (position, &got) in (at..).zip(buf.bytes()) {
-            assert!(got == byte(position) || (got == 0 && before == Region::Unsure), "the file has {got} at {position}");
+            assert!(
+                got == byte(position) || (got == 0 && before == Region::Unsure),
+                "the file has {got} at {position}"
+            );
         }
         assert!(n == REGION as usize || before == Region::Unsure, "only {n} bytes of a region that was written");
     })
