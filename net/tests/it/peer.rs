@@ -8,6 +8,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::rc::Rc;
+use std::sync::OnceLock;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use runtime::Builder;
 use runtime::net::{TcpListener, TcpStream};
 use runtime::time::sleep;
 
-use crate::support::{scaled, watchdog};
+use crate::support::{Rng, scaled, watchdog};
 
 /// The std side of a connection.
 pub(crate) use std::net::TcpStream as Peer;
@@ -110,9 +111,28 @@ pub(crate) async fn read_len(stream: &TcpStream, len: usize) -> Vec<u8> {
     all
 }
 
-/// Bytes that tell every position from its neighbours.
+/// Bytes that tell every position from its neighbours: noise, in blocks that begin with their number. Cheap, since it
+/// is made on runtime threads whose pauses are measured.
 pub(crate) fn pattern(from: usize, len: usize) -> Vec<u8> {
-    (from..from + len).map(|i| (i ^ (i >> 8).wrapping_mul(31) ^ (i >> 16).wrapping_mul(17)) as u8).collect()
+    const BLOCK: usize = 4096;
+    static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
+    let noise = NOISE.get_or_init(|| {
+        let mut rng = Rng(0x9e37_79b9);
+        (0..BLOCK).map(|_| (rng.next() >> 32) as u8).collect()
+    });
+    let mut all = Vec::with_capacity(len);
+    while all.len() < len {
+        let (at, start) = (from + all.len(), all.len());
+        let (block, offset) = (at / BLOCK, at % BLOCK);
+        let n = (BLOCK - offset).min(len - start);
+        all.extend_from_slice(&noise[offset..offset + n]);
+        for (i, byte) in (block as u32).to_le_bytes().into_iter().enumerate() {
+            if (offset..offset + n).contains(&i) {
+                all[start + i - offset] ^= byte;
+            }
+        }
+    }
+    all
 }
 
 /// Serves a connection: every byte back until the end.

@@ -151,8 +151,8 @@ fn a_dropped_read_keeps_its_bytes() {
 }
 
 #[test]
-fn a_read_exact_that_is_dropped_midway_says_in_its_docs_what_is_lost() {
-    // Pinned down, not praised: pieces that earlier reads of it had taken go with the buffer; later ones do not.
+fn a_read_exact_dropped_before_it_took_anything_keeps_all() {
+    // What earlier reads of it had taken is lost with the buffer, as its docs say; what the last one took is not.
     run(async {
         let (tx, rx) = pipe().unwrap();
         let mut exact = Box::pin(rx.read_exact(Vec::with_capacity(100)));
