@@ -32,7 +32,7 @@ pub fn program(name: &str) -> Result<PathBuf> {
     if path.is_file() {
         Ok(path)
     } else {
-        Err(format!("{name} is not there: cargo build --release -p runtime-limit -p benches").into())
+        Err(format!("{name} is not there: cargo build --profile measured -p runtime-limit -p benches").into())
     }
 }
 

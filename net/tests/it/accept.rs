@@ -255,13 +255,23 @@ fn a_listener_outlives_its_runtime_and_goes_on_in_the_next() {
 
 // ---- the end of a listener --------------------------------------------------------------------------------------------------
 
+/// A listener on an address that no other test uses: while a port is free between two binds, a client of another test
+/// could be given it. Such tests also run in a process of their own, since one that starts a child beside them lends the
+/// listener to it until its exec.
+async fn listen_apart(host: u8) -> (TcpListener, SocketAddr) {
+    let addr = SocketAddr::from(([127, 0, 7, host], 0));
+    let listener = TcpListener::options().backlog(4096).bind(addr).await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    (listener, addr)
+}
+
 #[test]
 fn dropping_a_listener_ends_every_connection_that_nobody_took() {
     in_child("accept::dropping_a_listener_ends_every_connection_that_nobody_took", secs(60), || {
         run(secs(50), async {
             let base = fds();
             for round in 0..30 {
-                let (listener, addr) = listen().await;
+                let (listener, addr) = listen_apart(1).await;
                 let mut peers: Vec<Peer> = (0..20).map(|_| client(addr)).collect();
                 let taken = listener.accept().await.unwrap().0;
                 // Nobody has reaped these: they are completions, or still the kernel's.
@@ -286,51 +296,57 @@ fn dropping_a_listener_ends_every_connection_that_nobody_took() {
 
 #[test]
 fn dropping_a_listener_frees_the_port_at_once() {
-    run(secs(20), async {
-        for round in 0..30 {
-            let (listener, addr) = listen().await;
-            let _peers: Vec<Peer> = (0..5).map(|_| client(addr)).collect();
-            if round % 3 > 0 {
-                drop(listener.accept().await.unwrap());
+    in_child("accept::dropping_a_listener_frees_the_port_at_once", secs(30), || {
+        run(secs(20), async {
+            for round in 0..30 {
+                let (listener, addr) = listen_apart(2).await;
+                let _peers: Vec<Peer> = (0..5).map(|_| client(addr)).collect();
+                if round % 3 > 0 {
+                    drop(listener.accept().await.unwrap());
+                }
+                drop(listener);
+                // Not one turn in between.
+                let again = TcpListener::bind(addr).await;
+                assert!(again.is_ok(), "round {round}: {}", again.unwrap_err());
             }
-            drop(listener);
-            // Not one turn in between.
-            let again = TcpListener::bind(addr).await;
-            assert!(again.is_ok(), "round {round}: {}", again.unwrap_err());
-        }
+        });
     });
 }
 
 #[test]
 fn a_listener_dropped_outside_of_its_runtime_frees_the_port_at_once() {
-    let _watchdog = watchdog(secs(10));
-    let runtime = Builder::new().build().unwrap();
-    for _ in 0..20 {
-        let (listener, addr) = runtime.block_on(listen());
-        let peers: Vec<Peer> = (0..5).map(|_| client(addr)).collect();
-        drop(runtime.block_on(listener.accept()).unwrap());
-        drop(listener);
-        drop(std::net::TcpListener::bind(addr).unwrap());
-        for mut peer in peers {
-            let _ = ends(&mut peer);
+    in_child("accept::a_listener_dropped_outside_of_its_runtime_frees_the_port_at_once", secs(30), || {
+        let _watchdog = watchdog(secs(10));
+        let runtime = Builder::new().build().unwrap();
+        for _ in 0..20 {
+            let (listener, addr) = runtime.block_on(listen_apart(3));
+            let peers: Vec<Peer> = (0..5).map(|_| client(addr)).collect();
+            drop(runtime.block_on(listener.accept()).unwrap());
+            drop(listener);
+            drop(std::net::TcpListener::bind(addr).unwrap());
+            for mut peer in peers {
+                let _ = ends(&mut peer);
+            }
         }
-    }
+    });
 }
 
 #[test]
 fn a_port_can_be_bound_again_after_the_server_closed_first() {
-    run(secs(20), async {
-        let (mut listener, addr) = listen().await;
-        for _ in 0..20 {
-            let mut peer = client(addr);
-            let (stream, _) = listener.accept().await.unwrap();
-            drop(stream);
-            drop(listener);
-            assert_eq!(ends(&mut peer).unwrap(), 0);
-            drop(peer);
-            yield_now().await;
-            listener = TcpListener::bind(addr).await.unwrap();
-        }
+    in_child("accept::a_port_can_be_bound_again_after_the_server_closed_first", secs(30), || {
+        run(secs(20), async {
+            let (mut listener, addr) = listen_apart(4).await;
+            for _ in 0..20 {
+                let mut peer = client(addr);
+                let (stream, _) = listener.accept().await.unwrap();
+                drop(stream);
+                drop(listener);
+                assert_eq!(ends(&mut peer).unwrap(), 0);
+                drop(peer);
+                yield_now().await;
+                listener = TcpListener::bind(addr).await.unwrap();
+            }
+        });
     });
 }
 

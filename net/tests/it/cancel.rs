@@ -369,6 +369,8 @@ fn timing_out_a_read_leaves_the_write_on_the_same_socket_alone() {
         let (result, data) = (written.0, written.1);
         result.unwrap();
         drop(stream);
+        // The end is sent once the last dropped read has let go of the socket: let the runtime turn.
+        until("the reader is done", secs(20), || reader.is_finished()).await;
         assert!(reader.join().unwrap() == data);
     });
 }

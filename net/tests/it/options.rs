@@ -78,7 +78,7 @@ fn connections_are_what_the_listener_binds_to_first() {
     run(secs(10), async {
         let (taken, addr) = listen().await;
         // The first address is in use, the second is free.
-        let addrs = vec![addr, "127.0.0.1:0".parse().unwrap()];
+        let addrs = [addr, "127.0.0.1:0".parse().unwrap()];
         let listener = TcpListener::bind(&addrs[..]).await.unwrap();
         assert_ne!(listener.local_addr().unwrap(), addr);
         assert_eq!(TcpListener::bind(Vec::new()).await.unwrap_err().kind(), ErrorKind::InvalidInput);

@@ -99,7 +99,7 @@ fn concurrent_readers_are_served_in_turn_and_whole() {
     run(secs(30), async {
         let (stream, mut peer) = pair().await;
         let stream = Rc::new(stream);
-        let served: Rc<RefCell<Vec<(usize, Vec<u8>)>>> = Rc::default();
+        let served = Rc::new(RefCell::new(Vec::new()));
         for i in 0..50 {
             let (stream, served) = (Rc::clone(&stream), Rc::clone(&served));
             runtime::spawn(async move {

@@ -360,7 +360,7 @@ fn a_connect_goes_on_to_the_address_that_listens() {
         bound.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
         let dead = bound.local_addr().unwrap().as_socket().unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let addrs = vec![dead, listener.local_addr().unwrap()];
+        let addrs = [dead, listener.local_addr().unwrap()];
         let stream = TcpStream::connect(&addrs[..]).await.unwrap();
         assert_eq!(stream.peer_addr().unwrap(), addrs[1]);
         let (_, from) = listener.accept().unwrap();

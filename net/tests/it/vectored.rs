@@ -77,8 +77,7 @@ fn one_buffer_is_a_plain_operation_and_keeps_its_memory() {
     const RECV: u32 = 27;
     run(secs(10), async {
         let (stream, mut peer) = pair().await;
-        let mut bufs = Vec::with_capacity(1);
-        bufs.push(Vec::with_capacity(100));
+        let bufs = vec![Vec::with_capacity(100)];
         let (outer, inner) = (bufs.as_ptr(), bufs[0].as_ptr());
         let mut read = Box::pin(stream.read_vectored(bufs));
         assert!(poll_once(read.as_mut()).await.is_pending());

@@ -168,12 +168,22 @@ pub(crate) fn expect<R>(f: impl FnOnce(&Context) -> R) -> R {
 #[inline(always)]
 #[track_caller]
 pub(crate) unsafe fn borrow<'a>() -> &'a Context {
-    let current = CURRENT.get();
-    if current.is_null() {
-        outside();
+    // SAFETY: the caller's promise.
+    match unsafe { try_borrow() } {
+        Some(cx) => cx,
+        None => outside(),
     }
+}
+
+/// Like [`borrow`], `None` outside.
+///
+/// # Safety
+///
+/// As there.
+#[inline(always)]
+pub(crate) unsafe fn try_borrow<'a>() -> Option<&'a Context> {
     // SAFETY: set by `Entered`, which lives in a frame below the caller's.
-    unsafe { &*current }
+    unsafe { CURRENT.get().as_ref() }
 }
 
 #[cold]

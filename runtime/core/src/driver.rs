@@ -18,7 +18,7 @@ use io_uring::{opcode, squeue, types};
 
 use crate::metrics::Counters;
 use crate::op::{Cqe, Kind, Multi, Op, Rung};
-use crate::ring::{Pushed, Ring, Wait};
+use crate::ring::{Look, Pushed, Ring, Wait};
 use crate::slot::{Slot, SlotKey, Slots, State};
 use crate::sys;
 
@@ -230,21 +230,22 @@ impl Driver {
 
     // ---- the turn's side -------------------------------------------------------------------------------------------
 
-    /// Whether the kernel should be visited even if nobody waits for it.
-    pub(crate) fn has_work(&self) -> bool {
-        let mut ring = self.ring.borrow_mut();
-        ring.has_submissions() || ring.needs_enter() || !self.cancels.borrow().is_empty()
+    /// What there is to do with the kernel even if nobody waits for it.
+    #[inline(always)]
+    pub(crate) fn look(&self) -> Look {
+        if self.has_cancels() {
+            return Look::Enter;
+        }
+        match self.ring.borrow_mut().look() {
+            Look::Nothing if self.has_acts.get() => Look::Fetch,
+            look => look,
+        }
     }
 
     /// Whether something waits for the act phase, so that a wait would be wrong. Completions that lie in the queue, or
     /// only wait to be put there, are no reason: the kernel looks for them before it sleeps.
     pub(crate) fn has_acts(&self) -> bool {
         self.has_acts.get()
-    }
-
-    /// Whether something can be acted on, or taken from the completion queue, without a system call.
-    pub(crate) fn has_completions(&self) -> bool {
-        self.has_acts() || !self.ring.borrow_mut().completions().is_empty()
     }
 
     /// Whether something still has to be sent for operations whose future is gone.
@@ -361,6 +362,20 @@ impl Driver {
             // Kept for its memory.
             self.acts.replace(list);
         }
+        self.acting.set(false);
+        first
+    }
+
+    /// Hands over what has come of one multishot operation, ahead of whatever else waits for the act phase. Within that
+    /// phase it does nothing, since an item of the operation may be being handed over.
+    pub(crate) fn act_on(&self, key: SlotKey) -> Option<Panic> {
+        if self.acting.replace(true) {
+            return None;
+        }
+        let is_its = |act: &mut Act| matches!(act, Act::Item(of, _) if *of == key);
+        let mut items: Vec<Act> = self.acts.borrow_mut().extract_if(.., is_its).collect();
+        let mut first = None;
+        self.run_all(items.drain(..), &mut first);
         self.acting.set(false);
         first
     }

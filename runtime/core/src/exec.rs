@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use crate::context::{self, Context};
 use crate::driver::drop_quietly;
 use crate::metrics::Metrics;
-use crate::ring::{Setup, Wait};
+use crate::ring::{Look, Setup, Wait};
 use crate::run_queue::Runnable;
 use crate::sys;
 use crate::task;
@@ -38,7 +38,8 @@ use crate::wake::{self, Arrival, OrphanSink};
 const TURN_POLLS: usize = 256;
 /// Time after which a turn stops polling.
 const TURN_TIME: Duration = Duration::from_micros(500);
-/// Polls between two looks at the clock.
+/// Polls before the first look at the clock; further ones come at twice as many each time, since a look costs as much as
+/// a poll.
 const CLOCK_POLLS: usize = 8;
 
 /// How long a dropped runtime waits for what it cannot cancel.
@@ -229,13 +230,11 @@ fn turn(cx: &Context) {
         take_arrivals(cx);
     }
     if cx.tasks.ready() > 0 || cx.door.root_is_woken() {
-        if cx.driver.has_work() {
-            visit(cx, Wait::No);
-        } else if cx.driver.has_completions() {
-            // Without a system call: what came beside a turn, or into the queue of a ring that defers nothing.
-            fetch(cx);
-        } else {
-            cx.driver.nothing_reaped();
+        match cx.driver.look() {
+            Look::Enter => visit(cx, Wait::No),
+            // What came beside a turn, or into the queue of a ring that defers nothing.
+            Look::Fetch => fetch(cx),
+            Look::Nothing => cx.driver.nothing_reaped(),
         }
     } else {
         idle(cx);
@@ -251,7 +250,7 @@ fn run_tasks(cx: &Context) {
         let Some(runnable) = cx.tasks.pop() else { break };
         cx.begin_poll();
         task::run(runnable);
-        if n % CLOCK_POLLS == 0 {
+        if n >= CLOCK_POLLS && n.is_power_of_two() {
             match started {
                 None => started = Some(Instant::now()),
                 Some(started) if started.elapsed() >= TURN_TIME => break,
@@ -309,7 +308,7 @@ fn idle(cx: &Context) {
         },
     };
     if wait == Wait::No || cx.driver.has_acts() {
-        if cx.driver.has_work() {
+        if cx.driver.look() == Look::Enter {
             return visit(cx, Wait::No);
         }
         // Only a timer is due, or there is something to act on that needs no system call.
@@ -317,7 +316,7 @@ fn idle(cx: &Context) {
     }
     match cx.door.handshake().park() {
         Park::Stay => {
-            if cx.driver.has_work() {
+            if cx.driver.look() == Look::Enter {
                 visit(cx, Wait::No);
             }
         }

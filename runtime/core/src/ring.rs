@@ -53,6 +53,16 @@ pub(crate) struct Ring {
     starved: u32,
 }
 
+/// What [`Ring::look`] saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Something to submit, or completions that only an enter brings out.
+    Enter,
+    /// Completions that lie in the queue.
+    Fetch,
+    Nothing,
+}
+
 /// Whether a push had room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pushed {
@@ -120,11 +130,6 @@ impl Ring {
         true
     }
 
-    /// Whether there is anything to hand to the kernel.
-    pub(crate) fn has_submissions(&mut self) -> bool {
-        !self.backlog.is_empty() || !self.io.submission().is_empty()
-    }
-
     /// Number of entries in the backlog.
     pub(crate) fn backlog_len(&self) -> usize {
         self.backlog.len()
@@ -135,11 +140,22 @@ impl Ring {
         self.backlog.drain(..).map(|entry| entry.get_user_data()).collect()
     }
 
-    /// Whether the kernel has completions that only an enter brings out.
-    pub(crate) fn needs_enter(&mut self) -> bool {
+    /// What there is to do with the kernel, seen without a system call.
+    #[inline(always)]
+    pub(crate) fn look(&mut self) -> Look {
         let queue = self.io.submission();
-        let overflow = queue.cq_overflow();
-        if self.features.taskrun_flag { overflow || queue.taskrun() } else { overflow || self.features.defer_taskrun }
+        let features = self.features;
+        // Without the flag there is no telling whether completions only wait to be put into the queue.
+        let hidden = if features.taskrun_flag { queue.taskrun() } else { features.defer_taskrun };
+        if hidden || !queue.is_empty() || queue.cq_overflow() || !self.backlog.is_empty() {
+            return Look::Enter;
+        }
+        drop(queue);
+        // A ring that defers puts nothing there by itself.
+        if !features.defer_taskrun && !self.io.completion().is_empty() {
+            return Look::Fetch;
+        }
+        Look::Nothing
     }
 
     /// Hands everything queued to the kernel with as few system calls as the queue's size allows (one, unless there

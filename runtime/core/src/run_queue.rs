@@ -4,32 +4,37 @@
 //! task cell is `async-task`'s; its scheduling rules, in short (ruling 14): a task's future is only ever polled or
 //! dropped by running or dropping its `Runnable`, so that must happen on the thread the task was spawned on.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Waker;
 
 use slab::Slab;
 
-use crate::wake::RingId;
+use crate::wake::Door;
+
+const NOWHERE: u32 = u32::MAX;
 
 /// What every task carries beside its future.
 #[derive(Debug)]
 pub(crate) struct Meta {
-    /// The ring of the runtime it runs in; `None` on the blocking pool.
-    home: Option<RingId>,
+    /// The door of the runtime it runs in; `None` on the blocking pool. Here rather than captured by the schedule
+    /// function, for which the cell would make and drop a waker around each wake.
+    door: Option<Arc<Door<Runnable>>>,
     /// To be dropped instead of polled when it comes up next.
     aborted: AtomicBool,
-    /// Its place in the list of living tasks.
+    /// Its place in the list of suspended tasks.
     place: AtomicU32,
 }
 
 impl Meta {
-    pub(crate) fn new(home: Option<RingId>) -> Self {
-        Self { home, aborted: AtomicBool::new(false), place: AtomicU32::new(u32::MAX) }
+    pub(crate) fn new(door: Option<Arc<Door<Runnable>>>) -> Self {
+        Self { door, aborted: AtomicBool::new(false), place: AtomicU32::new(NOWHERE) }
     }
 
-    pub(crate) fn home(&self) -> Option<RingId> {
-        self.home
+    #[inline]
+    pub(crate) fn door(&self) -> Option<&Arc<Door<Runnable>>> {
+        self.door.as_ref()
     }
 
     pub(crate) fn abort(&self) {
@@ -45,8 +50,9 @@ impl Meta {
         self.place.store(place, Ordering::Relaxed);
     }
 
-    pub(crate) fn place(&self) -> u32 {
-        self.place.load(Ordering::Relaxed)
+    /// `None` before the task has suspended for the first time.
+    pub(crate) fn place(&self) -> Option<u32> {
+        Some(self.place.load(Ordering::Relaxed)).filter(|&place| place != NOWHERE)
     }
 }
 
@@ -57,8 +63,11 @@ pub(crate) type Runnable = async_task::Runnable<Meta>;
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     ready: RefCell<Ring>,
-    /// A waker for each living task: waking is how a task is brought into `ready` to be dropped.
-    living: RefCell<Slab<Waker>>,
+    /// A waker for each task that has suspended: waking is how a task is brought into `ready` to be dropped. A task that
+    /// was never polled is in `ready` anyway, and one that never suspends pays nothing.
+    suspended: RefCell<Slab<Waker>>,
+    /// Tasks whose future exists.
+    living: Cell<usize>,
 }
 
 impl Tasks {
@@ -79,27 +88,34 @@ impl Tasks {
 
     /// Number of tasks that live.
     pub(crate) fn living(&self) -> usize {
-        self.living.borrow().len()
+        self.living.get()
     }
 
+    /// A task was spawned.
+    pub(crate) fn born(&self) {
+        self.living.set(self.living.get() + 1);
+    }
+
+    /// A task suspends for the first time.
     pub(crate) fn enlist(&self, waker: Waker) -> u32 {
-        self.living.borrow_mut().insert(waker) as u32
+        self.suspended.borrow_mut().insert(waker) as u32
     }
 
-    /// Strikes a task off; the waker is handed out because dropping it may free the task.
+    /// A task's future is dropped; the waker is handed out because dropping it may free the task.
     #[must_use]
-    pub(crate) fn strike(&self, place: u32) -> Option<Waker> {
-        self.living.borrow_mut().try_remove(place as usize)
+    pub(crate) fn died(&self, place: Option<u32>) -> Option<Waker> {
+        self.living.set(self.living.get() - 1);
+        self.suspended.borrow_mut().try_remove(place? as usize)
     }
 
     /// The waker at a place. Places are reused, so this may wake another task, which does no harm.
     pub(crate) fn waker_at(&self, place: u32) -> Option<Waker> {
-        self.living.borrow().get(place as usize).cloned()
+        self.suspended.borrow().get(place as usize).cloned()
     }
 
-    /// The wakers of all living tasks.
+    /// The wakers of all tasks that have suspended and live.
     pub(crate) fn wakers(&self) -> Vec<Waker> {
-        self.living.borrow().iter().map(|(_, waker)| waker.clone()).collect()
+        self.suspended.borrow().iter().map(|(_, waker)| waker.clone()).collect()
     }
 }
 
@@ -170,13 +186,13 @@ mod tests {
                 pushed += 1;
             }
             for _ in 0..round * 2 / 3 {
-                assert_eq!(ring.pop().unwrap().metadata().place(), popped);
+                assert_eq!(ring.pop().unwrap().metadata().place(), Some(popped));
                 popped += 1;
             }
             assert_eq!(ring.len as u32, pushed - popped);
         }
         while let Some(task) = ring.pop() {
-            assert_eq!(task.metadata().place(), popped);
+            assert_eq!(task.metadata().place(), Some(popped));
             popped += 1;
         }
         assert_eq!((popped, ring.len), (pushed, 0));

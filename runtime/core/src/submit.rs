@@ -231,8 +231,9 @@ impl Standing {
         }
     }
 
-    /// Ends the operation at once: the cancel request goes in and the completions come out before this returns, so
-    /// that the kernel lets go of the descriptor. What they carried is handed over when the current turn acts.
+    /// Ends the operation at once: the cancel request goes in, the completions come out, and what they carried is handed
+    /// over before this returns, so that both the kernel and the operation let go of the descriptor. Called while the
+    /// turn hands over completions, the handing over waits for those before it.
     ///
     /// Bounded: an operation that does not end within a few rounds ends later, as after [`cancel`](Self::cancel).
     pub fn cancel_now(&self) {
@@ -266,12 +267,15 @@ impl Context {
                 break;
             }
         }
-        if !context::is_current(self.id()) {
-            // Outside of its `block_on` no turn would act: do it here, so that what came is closed.
+        let panic = if context::is_current(self.id()) {
+            self.driver.act_on(key)
+        } else {
+            // Outside of its `block_on` no turn would act on the rest that came.
             let _entered = context::enter(self);
-            if let Some(panic) = self.driver.act() {
-                crate::driver::drop_quietly(panic);
-            }
+            self.driver.act()
+        };
+        if let Some(panic) = panic {
+            crate::driver::drop_quietly(panic);
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::context::{self, Context};
 use crate::driver::{Panic, drop_quietly};
 use crate::pool;
 use crate::run_queue::{Meta, Runnable};
-use crate::wake::{self, Arrival, Door};
+use crate::wake::{Arrival, Door};
 
 /// Runs a future beside the current one, on the same thread.
 ///
@@ -56,36 +56,34 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    let door = Arc::clone(&cx.door);
-    let schedule = move |runnable| schedule(&door, runnable);
-    let builder = async_task::Builder::new().metadata(Meta::new(Some(cx.id())));
+    let builder = async_task::Builder::new().metadata(Meta::new(Some(Arc::clone(&cx.door))));
     let make = |meta: &'static Meta| Spawned { future: Contained::new(future), meta };
+    cx.tasks.born();
     // SAFETY: neither the future nor its output need be `Send`: runnables of this task are only run and dropped by the
-    // run loop and the shutdown of the runtime it was spawned on, thus on this thread (ruling 14). What the schedule
-    // function captures is `Send + Sync` and owned. The handle leaves the thread only when the output is `Send`. The
-    // future's reference to the metadata is as long-lived as the task cell that holds both.
+    // run loop and the shutdown of the runtime it was spawned on, thus on this thread (ruling 14). The schedule
+    // function captures nothing. The handle leaves the thread only when the output is `Send`. The future's reference to the metadata is as long-lived as the task cell that holds both.
     let (runnable, task) = unsafe { builder.spawn_unchecked(make, schedule) };
     let handle = JoinHandle::new(task);
     if cx.driver.is_closing() {
         drop(runnable);
         return handle;
     }
-    runnable.metadata().set_place(cx.tasks.enlist(runnable.waker()));
     cx.tasks.push(runnable);
     handle
 }
 
 /// Brings a woken task to its runtime.
-fn schedule(door: &Arc<Door<Runnable>>, runnable: Runnable) {
-    let mut runnable = Some(runnable);
-    context::with(|cx| {
-        if cx.id() == door.id()
-            && let Some(runnable) = runnable.take()
-        {
-            cx.tasks.push(runnable);
-        }
-    });
-    let Some(runnable) = runnable else { return };
+fn schedule(runnable: Runnable) {
+    let Some(door) = runnable.metadata().door() else { return };
+    // SAFETY: not kept beyond this call.
+    match unsafe { context::try_borrow() } {
+        Some(cx) if Arc::ptr_eq(&cx.door, door) => cx.tasks.push(runnable),
+        _ => send(Arc::clone(door), runnable),
+    }
+}
+
+#[cold]
+fn send(door: Arc<Door<Runnable>>, runnable: Runnable) {
     if let Err(Arrival::Task(runnable)) = door.send(Arrival::Task(runnable)) {
         // The runtime is gone and has dropped the future: nothing is left that this runnable could run, and dropping
         // it here is not for another thread to do (ruling 14).
@@ -112,10 +110,17 @@ impl<F: Future> Future for Spawned<F> {
     type Output = Contained<Result<F::Output, Panic>>;
 
     fn poll(self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Self::Output> {
+        let meta = self.meta;
         // SAFETY: the field is pinned with its owner: it is never moved out of (`Contained` drops it in place).
         let future = unsafe { self.map_unchecked_mut(|this| &mut *this.future.0) };
         match catch_unwind(AssertUnwindSafe(|| future.poll(task))) {
-            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Pending) => {
+                if meta.place().is_none() {
+                    let waker = task.waker().clone();
+                    meta.set_place(context::expect(|cx| cx.tasks.enlist(waker)));
+                }
+                Poll::Pending
+            }
             Ok(Poll::Ready(output)) => Poll::Ready(Contained::new(Ok(output))),
             Err(panic) => Poll::Ready(Contained::new(Err(panic))),
         }
@@ -124,8 +129,9 @@ impl<F: Future> Future for Spawned<F> {
 
 impl<F> Drop for Spawned<F> {
     fn drop(&mut self) {
-        let home = self.meta.home();
-        let waker = context::with(|cx| if Some(cx.id()) == home { cx.tasks.strike(self.meta.place()) } else { None });
+        let Some(door) = self.meta.door() else { return };
+        let waker =
+            context::with(|cx| if Arc::ptr_eq(&cx.door, door) { cx.tasks.died(self.meta.place()) } else { None });
         // The cell outlives this waker: whoever drops the future holds it.
         drop(waker);
     }
@@ -193,16 +199,14 @@ impl<T> JoinHandle<T> {
         }
         let meta = self.meta;
         meta.abort();
-        let Some(home) = meta.home() else { return };
-        let waker = context::with(|cx| (cx.id() == home).then(|| cx.tasks.waker_at(meta.place())));
-        match waker.flatten() {
+        let Some(door) = meta.door() else { return };
+        // One that has not suspended yet is in the queue already.
+        let Some(place) = meta.place() else { return };
+        match context::with(|cx| Arc::ptr_eq(&cx.door, door).then(|| cx.tasks.waker_at(place))).flatten() {
             Some(Some(waker)) => waker.wake(),
             Some(None) => {}
-            None => {
-                if let Some(door) = wake::find(home) {
-                    door.wake_task(meta.place());
-                }
-            }
+            // A runtime that is gone has dropped the task.
+            None => drop(door.send(Arrival::Wake(place))),
         }
     }
 

@@ -179,8 +179,6 @@ pub(crate) trait OrphanSink: Send + Sync {
     fn orphan(&self, key: u64);
     /// Tells the runtime that the future of this timer is gone.
     fn timer(&self, key: u64);
-    /// Has the runtime wake the task at this place.
-    fn wake_task(&self, place: u32);
 }
 
 impl<R: Send> OrphanSink for Door<R> {
@@ -191,10 +189,6 @@ impl<R: Send> OrphanSink for Door<R> {
 
     fn timer(&self, key: u64) {
         let _ = self.send(Arrival::Timer(key));
-    }
-
-    fn wake_task(&self, place: u32) {
-        let _ = self.send(Arrival::Wake(place));
     }
 }
 

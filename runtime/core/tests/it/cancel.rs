@@ -24,7 +24,7 @@ use crate::raw::{PAGE, POISON, Page};
 use crate::scene::{Full, connected, make_fifo, poll_once};
 use crate::support::{Rng, eventually, fds, in_child, watchdog};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 const SOON: Duration = Duration::from_secs(1);
 
 /// The byte at a place of a stream that repeats late.

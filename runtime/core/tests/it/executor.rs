@@ -1,4 +1,5 @@
 //! Tasks share the thread fairly, are freed, and never take it down.
+#![allow(clippy::async_yields_async, reason = "handles and futures are carried out of `block_on` on purpose")]
 
 use std::cell::{Cell, RefCell};
 use std::future::{pending, poll_fn};
@@ -43,7 +44,8 @@ fn wake_from_two_threads(rounds: usize) {
                     let clone = waker.clone();
                     clone.wake_by_ref();
                     drop(clone);
-                    waker.clone().wake();
+                    let again = waker.clone();
+                    again.wake();
                     waker.wake();
                 }
             });

@@ -1,4 +1,5 @@
 //! What a `JoinHandle` promises: detaching, aborting, errors, awaiting from anywhere; and `spawn_blocking`.
+#![allow(clippy::async_yields_async, reason = "handles and futures are carried out of `block_on` on purpose")]
 
 use std::cell::Cell;
 use std::future::{pending, poll_fn};
@@ -387,7 +388,7 @@ fn a_job_that_waits_for_a_thread_can_be_aborted_and_threads_are_bounded() {
             let jobs: Vec<_> = (0..128)
                 .map(|_| {
                     let gate = Arc::clone(&gate);
-                    spawn_blocking(move || drop(gate.wait()))
+                    spawn_blocking(move || _ = gate.wait())
                 })
                 .collect();
             let never = spawn_blocking(|| panic!("it began"));

@@ -1,4 +1,5 @@
 //! Foreign code (wakers, outputs, buffers, destructors) may panic or come back in at any point; the rest still runs.
+#![allow(clippy::async_yields_async, reason = "handles and futures are carried out of `block_on` on purpose")]
 
 use std::cell::{Cell, RefCell};
 use std::future::{pending, poll_fn};

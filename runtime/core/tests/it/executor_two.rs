@@ -1,4 +1,5 @@
 //! Several runtimes on one thread: each future belongs to the one that polled it first.
+#![allow(clippy::async_yields_async, reason = "handles and futures are carried out of `block_on` on purpose")]
 
 use std::cell::Cell;
 use std::future::pending;
@@ -26,7 +27,8 @@ fn two_runtimes_take_turns_on_one_thread() {
     let _watchdog = watchdog(LIMIT);
     let (a, b) = (Runtime::new().unwrap(), Runtime::new().unwrap());
     let ((a_tx, a_rx), (b_tx, b_rx)) = (pipe().unwrap(), pipe().unwrap());
-    let echo = |rx: runtime::pipe::Receiver, tx: runtime::pipe::Sender| async move {
+    let echoed = Rc::new(Cell::new(0));
+    let echo = |rx: runtime::pipe::Receiver, tx: runtime::pipe::Sender, echoed: Rc<Cell<u32>>| async move {
         let mut buf = Vec::with_capacity(8);
         loop {
             let (n, data) = rx.read(buf).await.into_result().unwrap();
@@ -34,15 +36,16 @@ fn two_runtimes_take_turns_on_one_thread() {
                 return;
             }
             buf = tx.write_all(data).await.into_result().unwrap().1;
+            echoed.set(echoed.get() + 1);
         }
     };
     let (back_tx, back_rx) = pipe().unwrap();
-    let in_a = a.block_on(async { spawn(echo(a_rx, b_tx)) });
-    let in_b = b.block_on(async { spawn(echo(b_rx, back_tx)) });
+    let in_a = a.block_on(async { spawn(echo(a_rx, b_tx, Rc::clone(&echoed))) });
+    let in_b = b.block_on(async { spawn(echo(b_rx, back_tx, Rc::default())) });
     for round in 0..100u8 {
         a.block_on(async {
             a_tx.write_all(vec![round]).await.0.unwrap();
-            sleep(Duration::from_micros(200)).await;
+            kit::until(|| echoed.get() > u32::from(round)).await;
         });
         // Handles of the other side work here, too.
         let back = b.block_on(async { back_rx.read(Vec::with_capacity(8)).await.1 });

@@ -16,6 +16,7 @@ mod executor_handles;
 mod executor_panics;
 mod executor_two;
 mod fork;
+mod regressions;
 mod shutdown;
 mod shutdown_faults;
 mod shutdown_process;
