@@ -84,7 +84,7 @@ impl File {
         if let Err(error) = check(offset) {
             return BufResult(Err(error), buf);
         }
-        let (result, buf, _fd) = submit(Read::new(Arc::clone(&self.fd), buf, offset)).await;
+        let (result, buf, _fd) = submit(Read::new(Arc::clone(&self.fd), buf, 0, offset)).await;
         BufResult(result, buf)
     }
 

@@ -171,6 +171,7 @@ pub(crate) async fn shutdown(duplex: &Arc<Duplex>, how: std::net::Shutdown) -> i
         std::net::Shutdown::Read => None,
         std::net::Shutdown::Write | std::net::Shutdown::Both => Some(duplex.acquire(Direction::Write).await),
     };
+    coop::assert_same_process();
     coop::count(Kind::Shutdown, Rung::Inline);
     coop::spend(0);
     sys::shutdown(duplex.as_fd(), how)

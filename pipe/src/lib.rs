@@ -145,27 +145,16 @@ impl Receiver {
     ///
     /// Bytes that were taken from the pipe are what the next read returns.
     #[doc(alias = "IORING_OP_READ")]
-    pub async fn read<B: IoBufMut>(&self, mut buf: B) -> BufResult<usize, B> {
+    pub async fn read<B: IoBufMut>(&self, buf: B) -> BufResult<usize, B> {
         if buf.capacity() == 0 {
             return BufResult(Ok(0), buf);
         }
-        let mut held = self.duplex.acquire(Direction::Read).await;
-        if let Some(result) = held.serve(&mut buf, 0, false) {
-            coop::spend(*result.as_ref().unwrap_or(&0));
-            return BufResult(result, buf);
-        }
-        loop {
-            let result;
-            (result, buf, held) = submit(Read::new(held, buf, NO_OFFSET)).await;
-            match result {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = ready(held, POLLIN).await,
-                result => return BufResult(result, buf),
-            }
-        }
+        let held = self.duplex.acquire(Direction::Read).await;
+        let (result, buf, _held) = read_some(held, buf, 0).await;
+        BufResult(result, buf)
     }
 
-    /// Reads until the buffer's whole capacity is filled.
+    /// Reads until the buffer's whole capacity is filled; no other read comes in between.
     ///
     /// # Errors
     ///
@@ -173,12 +162,14 @@ impl Receiver {
     ///
     /// # Cancel safety
     ///
-    /// Not safe to drop: bytes that earlier reads of it had taken are lost with the buffer.
+    /// Everything that was taken from the pipe is what the next read returns.
     pub async fn read_exact<B: IoBufMut>(&self, mut buf: B) -> BufResult<(), B> {
+        let mut held = self.duplex.acquire(Direction::Read).await;
+        // The length counts from the start, whatever the buffer held before.
         let mut at = buf::fill(&mut buf, &[]);
         while at < buf.capacity() {
-            let BufResult(result, rest) = self.read(buf.slice(at..)).await;
-            buf = rest.into_inner();
+            let result;
+            (result, buf, held) = read_some(held, buf, at).await;
             match result {
                 Ok(0) => return BufResult(Err(io::ErrorKind::UnexpectedEof.into()), buf),
                 Ok(n) => at += n,
@@ -186,6 +177,24 @@ impl Receiver {
             }
         }
         BufResult(Ok(()), buf)
+    }
+}
+
+/// One read behind the first `at` bytes of the buffer, which an orphan gives back together with its own.
+async fn read_some<B: IoBufMut>(mut held: Held, mut buf: B, at: usize) -> (io::Result<usize>, B, Held) {
+    if let Some(result) = held.serve(&mut buf, at, false) {
+        coop::spend(*result.as_ref().unwrap_or(&0));
+        return (result, buf, held);
+    }
+    loop {
+        let result;
+        (result, buf, held) = submit(Read::new(held, buf, at, NO_OFFSET)).await;
+        match result {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // No kernel that we support says so: a ring operation waits by itself.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && at == 0 => held = ready(held, POLLIN).await,
+            result => return (result, buf, held),
+        }
     }
 }
 

@@ -138,7 +138,8 @@ impl TcpListener {
             let stream = self.next().await?;
             match stream.peer_addr() {
                 Ok(peer) => return Ok((stream, peer)),
-                Err(_) => coop::count_accept_skipped(),
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => coop::count_accept_skipped(),
+                Err(error) => return Err(error),
             }
         }
     }

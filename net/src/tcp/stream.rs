@@ -29,7 +29,8 @@ use crate::transfer::{self, Receive, Transmit, WriteAll};
 /// order in which they were first polled, and whole: two `write_all`s never mix. The handle is `Send`, so a stream may
 /// move to another thread between operations.
 ///
-/// Dropping the stream closes it; what was written before reaches the peer.
+/// Dropping the stream closes it, once operations whose futures were dropped before have settled (in the next turn);
+/// what was written reaches the peer.
 ///
 /// # Examples
 ///

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::driver::Driver;
+use crate::pool::Jobs;
 use crate::ring::{Ring, Setup, StartError};
 use crate::run_queue::{Runnable, Tasks};
 use crate::sys;
@@ -30,6 +31,8 @@ pub(crate) struct Context {
     pub(crate) tasks: Tasks,
     pub(crate) timers: Timers,
     pub(crate) door: Arc<Door<Runnable>>,
+    /// Its jobs on the blocking pool.
+    pub(crate) jobs: Arc<Jobs>,
     pub(crate) clock: Clock,
     /// Filled and emptied within one visit; kept for its memory.
     pub(crate) arrivals: RefCell<Vec<Arrival<Runnable>>>,
@@ -53,6 +56,7 @@ impl Context {
             tasks: Tasks::default(),
             timers: Timers::new(),
             door,
+            jobs: Arc::default(),
             clock: Clock::new(),
             arrivals: RefCell::new(Vec::new()),
             budget_ops: Cell::new(BUDGET_OPS),

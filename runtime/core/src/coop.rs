@@ -73,3 +73,8 @@ pub fn count_accept_skipped() {
 pub fn block_sigpipe() {
     context::expect(|cx| cx.block_sigpipe());
 }
+
+/// Panics in a child of fork(2): what is done inline there would reach the parent's peer.
+pub fn assert_same_process() {
+    context::expect(|cx| cx.driver.assert_same_process());
+}

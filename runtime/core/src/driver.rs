@@ -53,6 +53,8 @@ pub(crate) struct Driver {
     door_armed: Cell<bool>,
     /// Nothing new is accepted.
     closing: Cell<bool>,
+    /// The drain has asked for each operation's cancellation.
+    cancelled_each: Cell<bool>,
     /// Completions that the last reap took, the door's and the cancels' included.
     last_reaped: Cell<u32>,
     /// Says whether this is a child of fork(2).
@@ -72,6 +74,7 @@ impl Driver {
             door_fd,
             door_armed: Cell::new(false),
             closing: Cell::new(false),
+            cancelled_each: Cell::new(false),
             last_reaped: Cell::new(0),
             process: sys::process_word(),
             counters: Counters::new(),
@@ -202,7 +205,11 @@ impl Driver {
         match slot.state() {
             // SAFETY: settled.
             State::Settled => unsafe { self.slots.finish(slot) },
-            State::Flying if sys::is_same_process(self.process) => self.cancels.borrow_mut().push(key),
+            State::Flying if sys::is_same_process(self.process) => {
+                if slot.behaviour().is_cancellable() {
+                    self.cancels.borrow_mut().push(key);
+                }
+            }
             State::Flying => {
                 // In a child of fork(2) the operation is the parent's and the kernel works on the parent's memory: what
                 // lies here is a copy that is in nobody's use.
@@ -416,7 +423,7 @@ impl Driver {
 
     // ---- shutdown --------------------------------------------------------------------------------------------------
 
-    /// Asks the kernel to end everything in flight. Entries that never reached it complete as cancelled.
+    /// Asks the kernel to end everything in flight but closes. Entries that never reached it complete as cancelled.
     pub(crate) fn cancel_all(&self) {
         let mut ring = self.ring.borrow_mut();
         let mut acts = self.acts.borrow_mut();
@@ -438,6 +445,17 @@ impl Driver {
             }
         }
         self.has_acts.set(!acts.is_empty());
+        let mut closes = false;
+        self.slots.for_each_in_use(|slot| closes |= slot.state() == State::Flying && !slot.behaviour().is_cancellable());
+        if closes {
+            // One by one, and once: the answer to a cancel that finds its target busy would end the next wait at once.
+            if !self.cancelled_each.replace(true) {
+                let mut cancels = self.cancels.borrow_mut();
+                self.slots.for_each_in_use(|slot| cancels.push(slot.key()));
+                cancels.retain(|key| self.slots.get(*key).is_some_and(|slot| slot.behaviour().is_cancellable()));
+            }
+            return;
+        }
         let all = opcode::AsyncCancel2::new(types::CancelBuilder::any()).build();
         // Silent, or its own completion would end the wait for the others at once.
         let all = all.flags(squeue::Flags::SKIP_SUCCESS).user_data(IGNORED);

@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context as Task, Poll};
+use std::task::{Context as Task, Poll, Waker};
 
 use crate::buf::{self, IoBufMut};
 use crate::context;
@@ -158,12 +158,13 @@ impl Duplex {
             cx.driver.assert_same_process();
             cx.has_budget()
         });
+        // Cloned before the lock is taken and dropped after it is released: wakers are foreign code (I4).
+        let waker = task.waker().clone();
         if !has_budget {
+            self.line_up(direction, ticket, waker);
             task.waker().wake_by_ref();
             return Poll::Pending;
         }
-        // Cloned before the lock is taken and dropped after it is released: wakers are foreign code (I4).
-        let waker = task.waker().clone();
         let mut side = self.side(direction);
         let taken = match *ticket {
             None => side.take_if_free(),
@@ -185,6 +186,22 @@ impl Duplex {
         drop(side);
         drop(unused);
         Poll::Pending
+    }
+
+    /// Takes a place in the queue for a task that has to suspend first, so that nobody comes before it meanwhile.
+    #[cold]
+    fn line_up(&self, direction: Direction, ticket: &mut Option<Ticket>, waker: Waker) {
+        if ticket.is_some() {
+            return;
+        }
+        let mut side = self.side(direction);
+        let is_next = !side.held && side.waiters.is_empty();
+        side.busy = true;
+        *ticket = Some(side.waiters.join(waker));
+        // With the direction free nobody would choose it: it is its turn already.
+        let chosen = if is_next { side.waiters.notify_one() } else { None };
+        drop(side);
+        drop(chosen);
     }
 
     /// Gives up a place in the queue; if it had been chosen, the next one is.
@@ -367,20 +384,33 @@ impl Held {
             self.clean = side.residue.is_empty();
             return errno.map(|errno| Err(io::Error::from_raw_os_error(errno)));
         }
-        // Taken out while the buffer's own methods, which are foreign code, run.
-        let mut residue = std::mem::take(&mut side.residue);
+        // Taken out while the buffer's own methods, which are foreign code and may panic, run.
+        let residue = std::mem::take(&mut side.residue);
         drop(side);
-        let n = buf::fill_at(buf, at, residue.rest());
+        let mut taken_out = TakenOut { held: self, residue };
+        let n = buf::fill_at(buf, at, taken_out.residue.rest());
         if !peek {
-            residue.advance(n);
+            taken_out.residue.advance(n);
         }
-        self.clean = residue.is_empty();
-        self.duplex.side(self.direction).residue = residue;
         Some(Ok(n))
     }
 }
 
-impl Origin for Held {
+/// Residue that is put back, whatever happens.
+struct TakenOut<'a> {
+    held: &'a mut Held,
+    residue: Residue,
+}
+
+impl Drop for TakenOut<'_> {
+    fn drop(&mut self) {
+        self.held.clean = self.residue.is_empty();
+        self.held.duplex.side(self.held.direction).residue = std::mem::take(&mut self.residue);
+    }
+}
+
+// SAFETY: the duplex owns the descriptor, and is kept.
+unsafe impl Origin for Held {
     fn raw_fd(&self) -> RawFd {
         self.duplex.as_fd().as_raw_fd()
     }

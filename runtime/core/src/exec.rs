@@ -44,6 +44,8 @@ const CLOCK_POLLS: usize = 8;
 
 /// How long a dropped runtime waits for what it cannot cancel.
 const DROP_LIMIT: Duration = Duration::from_secs(3);
+/// How long a dropped runtime waits for its jobs on the blocking pool.
+const DROP_JOBS_LIMIT: Duration = Duration::from_secs(1);
 
 /// Configures a [`Runtime`].
 ///
@@ -174,14 +176,14 @@ impl Runtime {
     /// What is left behind (a write to a disk or a network file system that does not answer) is leaked with its
     /// buffers, never freed. The kernel itself may keep the process from ending until such an operation is over.
     pub fn shutdown_timeout(mut self, limit: Duration) -> usize {
-        self.end(limit)
+        self.end(limit, limit)
     }
 
-    fn end(&mut self, limit: Duration) -> usize {
+    fn end(&mut self, limit: Duration, jobs_limit: Duration) -> usize {
         if std::mem::replace(&mut self.ended, true) {
             return 0;
         }
-        shutdown::shutdown(&self.context, limit)
+        shutdown::shutdown(&self.context, limit, jobs_limit)
     }
 
     pub(crate) fn context(&self) -> &Context {
@@ -191,7 +193,7 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        self.end(DROP_LIMIT);
+        self.end(DROP_LIMIT, DROP_JOBS_LIMIT);
     }
 }
 
@@ -365,13 +367,21 @@ fn fire_timers(cx: &Context) {
 fn fire_due_timers(cx: &Context) {
     let now = sys::monotonic_ns();
     let mut fired = 0;
+    let mut first = None;
     loop {
         let due = cx.timers.borrow_mut().pop_due(now);
         let Some(waker) = due else { break };
         fired += 1;
-        waker.wake();
+        // A waker that panics must not cost the timers behind it (ruling 15).
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+            match first {
+                None => first = Some(panic),
+                Some(_) => drop_quietly(panic),
+            }
+        }
     }
     cx.driver.count_wakes(fired);
+    task::resume(first);
 }
 
 fn picture(cx: &Context) -> Metrics {

@@ -11,7 +11,11 @@ use std::sync::Arc;
 ///
 /// The operation holds it from submission to completion, so the descriptor cannot be closed, and its number not be
 /// reused, while the kernel works on it. When the operation's future is gone, what must not be lost is handed to it.
-pub trait Origin: 'static {
+///
+/// # Safety
+///
+/// The descriptor is open, and stays so until the value is dropped.
+pub unsafe trait Origin: 'static {
     /// The descriptor; the same one at each call.
     fn raw_fd(&self) -> RawFd;
 
@@ -22,19 +26,22 @@ pub trait Origin: 'static {
     fn keep_error(&mut self, _errno: i32) {}
 }
 
-impl Origin for OwnedFd {
+// SAFETY: an owned descriptor is open until its owner is dropped.
+unsafe impl Origin for OwnedFd {
     fn raw_fd(&self) -> RawFd {
         self.as_raw_fd()
     }
 }
 
-impl Origin for Arc<OwnedFd> {
+// SAFETY: an owned descriptor is open until its owner is dropped.
+unsafe impl Origin for Arc<OwnedFd> {
     fn raw_fd(&self) -> RawFd {
         self.as_raw_fd()
     }
 }
 
-impl Origin for Rc<OwnedFd> {
+// SAFETY: an owned descriptor is open until its owner is dropped.
+unsafe impl Origin for Rc<OwnedFd> {
     fn raw_fd(&self) -> RawFd {
         self.as_raw_fd()
     }

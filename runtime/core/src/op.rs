@@ -114,8 +114,15 @@ impl Cqe {
         Self { result, flags }
     }
 
-    /// The completion of an operation that never reached the kernel.
-    pub const CANCELED: Self = Self::new(-libc::ECANCELED, 0);
+    /// The completion of an operation that never reached the kernel: `ECANCELED`, with a flag that no kernel sets.
+    pub const CANCELED: Self = Self::new(-libc::ECANCELED, Self::NEVER_SENT);
+
+    const NEVER_SENT: u32 = 1 << 31;
+
+    /// Whether the operation never reached the kernel.
+    pub fn never_sent(self) -> bool {
+        self.flags & Self::NEVER_SENT != 0
+    }
 
     /// The count or descriptor of a success, or the errno.
     ///
@@ -131,6 +138,10 @@ impl Cqe {
     /// Whether the result is this errno.
     pub fn is_errno(self, errno: i32) -> bool {
         self.result == -errno
+    }
+
+    pub(crate) const fn parts(self) -> (i32, u32) {
+        (self.result, self.flags)
     }
 
     /// The flags (`IORING_CQE_F_*`).

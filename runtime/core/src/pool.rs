@@ -6,9 +6,9 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::sys;
 
@@ -38,6 +38,51 @@ impl Pool {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         // Jobs run outside of the lock.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How many jobs a runtime has given to the pool that have neither ended nor been dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Jobs {
+    running: Mutex<usize>,
+    none: Condvar,
+}
+
+impl Jobs {
+    /// Counts a job until the guard is dropped.
+    pub(crate) fn begin(self: &Arc<Self>) -> JobGuard {
+        *self.lock() += 1;
+        JobGuard(Arc::clone(self))
+    }
+
+    /// Waits until there are none, at most until the deadline.
+    pub(crate) fn wait(&self, deadline: Instant) {
+        let mut running = self.lock();
+        while *running > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            running = self.none.wait_timeout(running, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A job that has not ended.
+#[derive(Debug)]
+pub(crate) struct JobGuard(Arc<Jobs>);
+
+impl Drop for JobGuard {
+    fn drop(&mut self) {
+        let mut running = self.0.lock();
+        *running -= 1;
+        if *running == 0 {
+            self.0.none.notify_all();
+        }
     }
 }
 

@@ -37,8 +37,9 @@ impl Meta {
         self.door.as_ref()
     }
 
-    pub(crate) fn abort(&self) {
-        self.aborted.store(true, Ordering::Release);
+    /// Says whether it was not aborted before.
+    pub(crate) fn abort(&self) -> bool {
+        !self.aborted.swap(true, Ordering::SeqCst)
     }
 
     pub(crate) fn is_aborted(&self) -> bool {
@@ -46,13 +47,16 @@ impl Meta {
         self.aborted.load(Ordering::Acquire)
     }
 
-    pub(crate) fn set_place(&self, place: u32) {
-        self.place.store(place, Ordering::Relaxed);
+    /// The task suspends for the first time; says whether it was aborted meanwhile by somebody who found no place yet.
+    /// Both write before they look, in one order (`SeqCst`), so one of them sees the other.
+    pub(crate) fn set_place(&self, place: u32) -> bool {
+        self.place.store(place, Ordering::SeqCst);
+        self.aborted.load(Ordering::SeqCst)
     }
 
     /// `None` before the task has suspended for the first time.
     pub(crate) fn place(&self) -> Option<u32> {
-        Some(self.place.load(Ordering::Relaxed)).filter(|&place| place != NOWHERE)
+        Some(self.place.load(Ordering::SeqCst)).filter(|&place| place != NOWHERE)
     }
 }
 

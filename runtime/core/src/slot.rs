@@ -63,6 +63,13 @@ pub(crate) struct Behaviour {
     item: unsafe fn(&Slot, Cqe),
 }
 
+impl Behaviour {
+    /// A close is not: whether one that was cancelled had run before cannot be told, and closing twice hits a stranger.
+    pub(crate) fn is_cancellable(&self) -> bool {
+        self.kind != Kind::Close
+    }
+}
+
 impl std::fmt::Debug for Behaviour {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Behaviour").field("kind", &self.kind).field("multi", &self.multi).finish_non_exhaustive()
@@ -161,8 +168,9 @@ impl Slot {
 
     /// Settles an operation whose final completion needs no storing or never came from the kernel.
     pub(crate) fn settle_unsent(&self) {
-        self.result.set(-libc::ECANCELED);
-        self.flags.set(0);
+        let (result, flags) = Cqe::CANCELED.parts();
+        self.result.set(result);
+        self.flags.set(flags);
         self.state.set(State::Settled);
     }
 

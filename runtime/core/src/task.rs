@@ -117,7 +117,9 @@ impl<F: Future> Future for Spawned<F> {
             Ok(Poll::Pending) => {
                 if meta.place().is_none() {
                     let waker = task.waker().clone();
-                    meta.set_place(context::expect(|cx| cx.tasks.enlist(waker)));
+                    if meta.set_place(context::expect(|cx| cx.tasks.enlist(waker))) {
+                        task.waker().wake_by_ref();
+                    }
                 }
                 Poll::Pending
             }
@@ -168,6 +170,9 @@ impl<T> Drop for Contained<T> {
 /// Awaiting it gives the task's output. It is `Send` when the output is, and may outlive the runtime: it then reports
 /// [`JoinError::is_cancelled`] for a task that had not finished.
 ///
+/// A waker of one's own that awaits a handle must not panic when it is cloned, woken or dropped: the task cell cannot
+/// contain that and aborts the process.
+///
 /// # Cancel safety
 ///
 /// Awaiting `&mut handle` and giving up loses nothing. Dropping the handle detaches the task.
@@ -198,9 +203,11 @@ impl<T> JoinHandle<T> {
             return;
         }
         let meta = self.meta;
-        meta.abort();
+        if !meta.abort() {
+            return;
+        }
         let Some(door) = meta.door() else { return };
-        // One that has not suspended yet is in the queue already.
+        // One that was never polled is in the queue already; one in its first poll looks for itself when it suspends.
         let Some(place) = meta.place() else { return };
         match context::with(|cx| Arc::ptr_eq(&cx.door, door).then(|| cx.tasks.waker_at(place))).flatten() {
             Some(Some(waker)) => waker.wake(),
@@ -359,8 +366,11 @@ impl Future for YieldNow {
 /// Runs a closure that may block on a thread of the blocking pool.
 ///
 /// The pool belongs to the process: it starts threads when needed, at most 128, and keeps an idle one for ten seconds.
-/// A panic is reported by the handle. The pool outlives runtimes and is never joined: a process may end while a job
-/// runs, and a runtime that is dropped does not wait for it.
+/// A panic is reported by the handle.
+///
+/// A runtime that ends waits for the jobs that were started in it: at most a second when it is dropped, at most the
+/// limit of [`shutdown_timeout`](crate::exec::Runtime::shutdown_timeout). A job that takes longer is abandoned: it owns
+/// what it touches and goes on, and the pool, which is never joined, does not keep the process from ending.
 ///
 /// # Errors
 ///
@@ -381,7 +391,12 @@ where
 {
     // Contained, because a job that is never run is dropped in the task cell.
     let job = Contained::new(job);
-    let make = |_: &Meta| async move { Contained::new(catch_unwind(AssertUnwindSafe(|| job.into_inner()()))) };
+    let guard = context::with(|cx| cx.jobs.begin());
+    let make = |_: &Meta| async move {
+        let result = Contained::new(catch_unwind(AssertUnwindSafe(|| job.into_inner()())));
+        drop(guard);
+        result
+    };
     let schedule = |runnable: Runnable| {
         // A job that is given back is dropped, which cancels the task.
         let _ = pool::run(Box::new(move || run(runnable)));

@@ -20,7 +20,8 @@ const ROUND: Duration = Duration::from_millis(20);
 /// How long a thread that has begun to wake a task may take to hand it in, whatever the limit.
 const HAND_IN: Duration = Duration::from_millis(100);
 
-pub(super) fn shutdown(cx: &Context, limit: Duration) -> usize {
+/// `limit` is for everything, `jobs_limit` for the jobs on the blocking pool.
+pub(super) fn shutdown(cx: &Context, limit: Duration, jobs_limit: Duration) -> usize {
     wake::unregister(cx.id());
     if !sys::same_process() {
         forsake(cx);
@@ -29,10 +30,11 @@ pub(super) fn shutdown(cx: &Context, limit: Duration) -> usize {
     // The runtime that this one is dropped in, if any, is the current one again afterwards.
     let _entered = context::enter(cx);
     let _sigpipe = KeepSigpipe::new(cx);
-    let deadline = time::after(limit);
+    let (deadline, jobs_deadline) = (time::after(limit), time::after(jobs_limit));
     cx.driver.close();
     drop_tasks(cx, deadline);
     drain(cx, deadline);
+    cx.jobs.wait(deadline.min(jobs_deadline));
     let late = cx.door.close();
     for arrival in late {
         contained(|| receive(cx, arrival));

@@ -30,9 +30,10 @@ unsafe impl Op for Close {
     }
 
     fn complete(mut self, cqe: Cqe) -> Self::Output {
-        // A close that was cancelled before it ran left the descriptor open: dropping it closes it. In any other case
-        // the number is free already, whatever the result says, and may belong to somebody else.
-        if !cqe.is_errno(libc::ECANCELED)
+        // Closes are never cancelled. One that never reached the kernel left the descriptor open: dropping it closes it.
+        // In any other case the number is free already, whatever the result says (a file system may say anything), and
+        // may belong to somebody else.
+        if !cqe.never_sent()
             && let Some(fd) = self.fd.take()
         {
             let _ = fd.into_raw_fd();

@@ -14,18 +14,25 @@ pub const NO_OFFSET: u64 = u64::MAX;
 /// What one read or write of the kernel moves at most.
 pub(super) const MAX_BYTES: usize = 0x7fff_f000;
 
-/// Reads into one buffer.
+/// Reads into one buffer, behind the `at` bytes that it holds already.
 #[derive(Debug)]
 pub struct Read<B, F> {
     buf: B,
     origin: F,
+    at: usize,
     offset: u64,
 }
 
 impl<B: IoBufMut, F: Origin> Read<B, F> {
-    /// Reads at `offset`, which is [`NO_OFFSET`] for pipes.
-    pub fn new(origin: F, buf: B, offset: u64) -> Self {
-        Self { buf, origin, offset }
+    /// Reads at `offset`, which is [`NO_OFFSET`] for pipes. The first `at` bytes of the buffer belong to the same read:
+    /// an orphan gives them back too.
+    ///
+    /// # Panics
+    ///
+    /// When `at` lies beyond the initialised bytes.
+    pub fn new(origin: F, buf: B, at: usize, offset: u64) -> Self {
+        assert!(at <= buf.init_len(), "a read can only go on behind initialised bytes");
+        Self { buf, origin, at, offset }
     }
 }
 
@@ -35,20 +42,21 @@ unsafe impl<B: IoBufMut, F: Origin> Op for Read<B, F> {
     const KIND: Kind = Kind::Read;
 
     fn entry(&mut self) -> squeue::Entry {
-        let len = self.buf.capacity().min(MAX_BYTES) as u32;
-        let fd = types::Fd(self.origin.raw_fd());
-        opcode::Read::new(fd, self.buf.stable_mut_ptr(), len).offset(self.offset).build()
+        let len = (self.buf.capacity() - self.at).min(MAX_BYTES) as u32;
+        let start = self.buf.stable_mut_ptr().wrapping_add(self.at);
+        opcode::Read::new(types::Fd(self.origin.raw_fd()), start, len).offset(self.offset).build()
     }
 
     fn complete(mut self, cqe: Cqe) -> Self::Output {
-        // SAFETY: this completion's own count.
-        let result = unsafe { received(&mut self.buf, 0, cqe) };
+        // SAFETY: this completion's own count, behind bytes that `new` saw initialised.
+        let result = unsafe { received(&mut self.buf, self.at, cqe) };
         (result, self.buf, self.origin)
     }
 
     fn orphan(self, cqe: Cqe) {
+        let at = self.at;
         let (result, buf, mut origin) = self.complete(cqe);
-        keep(&mut origin, result, 0, buf::bytes(&buf), false);
+        keep(&mut origin, result, at, buf::bytes(&buf), false);
     }
 }
 

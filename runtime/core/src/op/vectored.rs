@@ -65,7 +65,8 @@ impl<B: IoBufMut> Message<B> {
     /// The `iovec`s for writing to memory.
     pub(super) fn vector_for_reading(&mut self) -> (*const libc::iovec, u32) {
         self.vector.clear();
-        for buf in self.bufs.iter_mut().take(IOV_MAX) {
+        // Without the empty ones, which would use up the places of others and read as an end.
+        for buf in self.bufs.iter_mut().filter(|buf| buf.capacity() > 0).take(IOV_MAX) {
             let len = buf.capacity();
             self.vector.push(libc::iovec { iov_base: buf.stable_mut_ptr().cast(), iov_len: len });
         }
@@ -87,9 +88,9 @@ impl<B: IoBufMut> Message<B> {
 /// The kernel has written `n` bytes into the buffers, each filled before the next.
 pub(super) unsafe fn scatter<B: IoBufMut>(bufs: &mut [B], n: usize) -> usize {
     let mut left = n;
-    for buf in bufs.iter_mut().take(IOV_MAX) {
+    for buf in bufs.iter_mut() {
         let part = left.min(buf.capacity());
-        // SAFETY: the first `part` bytes of this buffer were written by the kernel.
+        // SAFETY: the first `part` bytes of this buffer were written by the kernel; none of those it did not get to.
         unsafe { buf.set_len(part) };
         left -= part;
     }

@@ -362,7 +362,7 @@ fn sleeping_jobs_do_not_stop_a_ticker() {
 }
 
 #[test]
-fn a_runtime_ends_without_waiting_for_a_blocking_job() {
+fn a_runtime_waits_for_its_blocking_jobs_to_the_limit_and_then_abandons_them() {
     let _watchdog = watchdog(LIMIT);
     let (tx, rx) = mpsc::channel::<()>();
     let rt = Runtime::new().unwrap();
@@ -372,9 +372,28 @@ fn a_runtime_ends_without_waiting_for_a_blocking_job() {
         yield_now().await;
         waits
     });
-    drop(rt);
+    let limit = Duration::from_millis(50);
+    let start = std::time::Instant::now();
+    assert_eq!(rt.shutdown_timeout(limit), 0);
+    assert!(start.elapsed() >= limit);
     assert!(futures::executor::block_on(job).unwrap_err().is_cancelled(), "the task was, the job is not");
     drop(tx);
+}
+
+#[test]
+fn a_dropped_runtime_lets_a_short_blocking_job_finish() {
+    let _watchdog = watchdog(LIMIT);
+    let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let rt = Runtime::new().unwrap();
+    let job = Arc::clone(&done);
+    rt.block_on(async move {
+        drop(spawn_blocking(move || {
+            std::thread::sleep(Duration::from_millis(30));
+            job.store(true, std::sync::atomic::Ordering::SeqCst);
+        }));
+    });
+    drop(rt);
+    assert!(done.load(std::sync::atomic::Ordering::SeqCst));
 }
 
 #[test]

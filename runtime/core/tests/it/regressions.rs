@@ -120,7 +120,7 @@ fn a_runtime_that_has_no_time_to_end_still_cancels_what_can_be_cancelled() {
     let rt = Runtime::new().unwrap();
     let (rx, _tx) = raw_pipe();
     rt.block_on(async {
-        let mut read = runtime::op::submit(Read::new(rx, vec![0u8; 8], NO_OFFSET));
+        let mut read = runtime::op::submit(Read::new(rx, vec![0u8; 8], 0, NO_OFFSET));
         assert!(poll_once(&mut read).await.is_pending());
         sleep(ms(1)).await;
         std::mem::forget(read);

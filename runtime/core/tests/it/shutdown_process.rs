@@ -11,7 +11,6 @@ use crate::scene::{Guards, pend_on_everything, timed};
 use crate::support::{am_child, in_child, run_child};
 
 const LIMIT: Duration = Duration::from_secs(40);
-const AT_ONCE: Duration = Duration::from_secs(1);
 
 #[test]
 fn exit_inside_a_task_ends_the_process_with_its_code() {
@@ -67,7 +66,7 @@ fn a_pending_read_of_standard_input_does_not_keep_the_process() {
         let rt = Runtime::new().unwrap();
         rt.block_on(async {
             let stdin = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
-            let read = runtime_core::op::read::Read::new(stdin, vec![0u8; 8], u64::MAX);
+            let read = runtime_core::op::read::Read::new(stdin, vec![0u8; 8], 0, u64::MAX);
             drop(runtime::spawn(async move { drop(submit(read).await) }));
             drop(runtime::spawn_blocking(|| std::io::stdin().read(&mut [0; 8]).unwrap_or(0)));
             runtime::time::sleep(Duration::from_millis(50)).await;
@@ -105,7 +104,7 @@ fn a_blocking_job_that_hangs_keeps_neither_the_runtime_nor_the_process() {
             runtime::time::sleep(Duration::from_millis(20)).await;
         });
         let ((), took) = timed(|| drop(rt));
-        assert!(took < AT_ONCE, "{took:?}");
+        assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(3), "{took:?}");
         assert!(!handle.unwrap().is_finished());
     });
 }

@@ -242,11 +242,11 @@ impl World {
             // Completes, but nobody takes it.
             0 => {
                 drop(tx);
-                forget_polled(submit(Read::new(rx, Buf::new(100), NO_OFFSET))).await;
+                forget_polled(submit(Read::new(rx, Buf::new(100), 0, NO_OFFSET))).await;
             }
             1 => forget_polled(submit(Write::new(tx, Buf::of(0..100), 0, NO_OFFSET))).await,
             // Nothing ever comes: the ends keep each other open.
-            2 => forget_polled(submit(Read::new(Both(rx, tx), Buf::new(100), NO_OFFSET))).await,
+            2 => forget_polled(submit(Read::new(Both(rx, tx), Buf::new(100), 0, NO_OFFSET))).await,
             _ => forget_polled(submit(PollAdd::new(Both(rx, tx), 1))).await,
         }
     }
@@ -297,7 +297,8 @@ async fn forget_polled<O: Op>(mut future: Submit<O>) {
 /// Both ends of a pipe, of which the reading one is meant.
 struct Both(OwnedFd, #[expect(dead_code, reason = "only kept open")] OwnedFd);
 
-impl Origin for Both {
+// SAFETY: it owns its descriptors.
+unsafe impl Origin for Both {
     fn raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
