@@ -8,11 +8,12 @@ use std::task::{Poll, Waker};
 
 use runtime_limit::args::Args;
 use runtime_limit::process::{exit_after, raise_open_files};
-use runtime_limit::{Result, socket};
+use runtime_limit::{MOST_HELD, Result, socket};
 
 thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
     static LAST: Cell<u64> = const { Cell::new(u64::MAX) };
+    static ACCEPTING: Cell<u64> = const { Cell::new(0) };
     static WAITING: RefCell<Option<Waker>> = const { RefCell::new(None) };
 }
 
@@ -78,6 +79,56 @@ pub async fn last_counted() -> u64 {
         Poll::Pending
     })
     .await
+}
+
+/// Accepted connections: closed at once, or kept with `hold=N`, so that accepting is measured without closing.
+///
+/// The next one after N is the load's word that its slice is accounted for, and all are closed then.
+#[derive(Debug)]
+pub struct Held<T> {
+    sockets: Vec<T>,
+    most: usize,
+    enters_at_first: u64,
+}
+
+impl<T> Held<T> {
+    /// Takes `hold=`.
+    ///
+    /// # Errors
+    /// The value cannot be parsed, or is more than a process should hold.
+    pub fn new(args: &mut Args) -> Result<Self> {
+        let most = args.at_most("hold", 0, MOST_HELD)?;
+        Ok(Self { sockets: Vec::with_capacity(most + 1), most, enters_at_first: 0 })
+    }
+
+    /// Keeps or drops it, and drops all when they are more than `hold=`.
+    #[inline]
+    pub fn keep(&mut self, socket: T) {
+        self.keep_counting(socket, || 0);
+    }
+
+    /// The same, and adds to [`accepting_enters`] what `enters` says that has come between the first and the last.
+    #[inline]
+    pub fn keep_counting(&mut self, socket: T, enters: impl Fn() -> u64) {
+        if self.most == 0 {
+            return drop(socket);
+        }
+        if self.sockets.is_empty() {
+            self.enters_at_first = enters();
+        }
+        self.sockets.push(socket);
+        if self.sockets.len() > self.most {
+            // Without the enter that brought the first, and with the one for the last, which is no part of the slice.
+            ACCEPTING.set(ACCEPTING.get() + enters() - self.enters_at_first);
+            self.sockets.clear();
+        }
+    }
+}
+
+/// Enters for all connections that were held, closing not among them.
+#[must_use]
+pub fn accepting_enters() -> u64 {
+    ACCEPTING.get()
 }
 
 fn is_last() -> bool {

@@ -57,11 +57,12 @@ async fn connection(stream: TcpStream, buffer_len: usize) {
 
 async fn accept(mut args: Args) -> Result<()> {
     serve::expect(&mut args, "conns")?;
+    let mut held = serve::Held::new(&mut args)?;
     let listener = listen(args)?;
     runtime::spawn(async move {
         let mut incoming = listener.incoming();
         while let Some(stream) = incoming.next().await {
-            drop(accepted(stream));
+            held.keep_counting(accepted(stream), || runtime::metrics().enters);
             serve::count();
         }
     });
@@ -86,7 +87,11 @@ fn accepted(stream: std::io::Result<TcpStream>) -> TcpStream {
 fn print_counts(unit: &str, count: u64) {
     let metrics = runtime::metrics();
     println!(
-        "COUNTS {unit}={count} enters={} submissions={} completions={} polls={}",
-        metrics.enters, metrics.submissions, metrics.completions, metrics.polls
+        "COUNTS {unit}={count} enters={} submissions={} completions={} polls={} accepting={}",
+        metrics.enters,
+        metrics.submissions,
+        metrics.completions,
+        metrics.polls,
+        serve::accepting_enters()
     );
 }

@@ -51,9 +51,10 @@ async fn connection(mut stream: TcpStream, buffer_len: usize) {
 
 async fn accept(mut args: Args) -> Result<()> {
     serve::expect(&mut args, "conns")?;
+    let mut held = serve::Held::new(&mut args)?;
     let listener = listen(args)?;
     loop {
-        drop(listener.accept().await.map_err(|error| error.to_string())?);
+        held.keep(listener.accept().await.map_err(|error| error.to_string())?);
         serve::count_or_exit("accepted");
     }
 }

@@ -4,6 +4,7 @@
 //! duel echo    [conns=64 msg=64] [slice=100]      CPU per request on open connections
 //! duel connect [conc=64]                          CPU per connection with one request
 //! duel accept  [burst=64]                         CPU per connection that is accepted and closed
+//! duel hold    [burst=64]                         CPU per connection that is accepted and kept
 //! duel exec    [t=spawn1] [n=300000]              time per spawn, join and yield
 //! duel all
 //! ```
@@ -33,9 +34,10 @@ fn run(mut args: Args) -> Result<()> {
         "echo" => net::echo(&mut args)?,
         "connect" => net::connect(&mut args)?,
         "accept" => net::accept(&mut args)?,
+        "hold" => net::hold(&mut args)?,
         "exec" => exec::rows(&mut args)?,
         "all" => return all(args),
-        _ => return Err("usage: duel echo|connect|accept|exec|all key=value…".into()),
+        _ => return Err("usage: duel echo|connect|accept|hold|exec|all key=value…".into()),
     }
     args.finish()
 }
@@ -44,7 +46,7 @@ fn run(mut args: Args) -> Result<()> {
 fn all(mut args: Args) -> Result<()> {
     let cycles = args.optional::<usize>("cycles")?;
     args.finish()?;
-    for command in ["echo", "connect", "accept", "exec"] {
+    for command in ["echo", "connect", "accept", "hold", "exec"] {
         let cycles = cycles.map(|cycles| format!("cycles={cycles}"));
         run(Args::parse([Some(command.to_owned()), cycles].into_iter().flatten()))?;
     }

@@ -64,9 +64,33 @@ pub fn settle(pid: i32, at_least: Duration) -> io::Result<()> {
             return Ok(());
         }
         if Instant::now() > patience {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("process {pid} does not go to sleep")));
+            return Err(busy(pid));
         }
     }
+}
+
+/// Yields the core until every thread of `pid` sleeps.
+///
+/// For the middle of a measurement: neither the server nor a core that both share is left idle for longer than the server
+/// has made it, so caches stay warm and no core has to be woken.
+///
+/// # Errors
+/// The process has ended, or it is still busy after `patience`.
+pub fn give_way(pid: i32, patience: Duration) -> io::Result<()> {
+    let deadline = Instant::now() + patience;
+    loop {
+        thread::yield_now();
+        if sleeps(pid)? {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(busy(pid));
+        }
+    }
+}
+
+fn busy(pid: i32) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("process {pid} does not go to sleep"))
 }
 
 fn sleeps(pid: i32) -> io::Result<bool> {
@@ -116,6 +140,8 @@ mod tests {
     #[test]
     fn own_process_does_not_settle() {
         let error = settle(std::process::id() as i32, Duration::from_micros(100)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let error = give_way(std::process::id() as i32, Duration::from_millis(1)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

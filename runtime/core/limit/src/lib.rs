@@ -20,6 +20,9 @@ pub mod socket;
 use std::error::Error;
 use std::process::ExitCode;
 
+/// Connections that an accepting server keeps at most, and the load with it: a process has the descriptors of one slice.
+pub const MOST_HELD: usize = 4096;
+
 /// What the programs return: an error here is only ever printed.
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

@@ -101,7 +101,7 @@ fn a_child_that_awaits_on_gets_the_sentence_out_of_block_on() {
     in_child("fork::a_child_that_awaits_on_gets_the_sentence_out_of_block_on", LIMIT, || {
         type Rest = fn() -> Pin<Box<dyn Future<Output = ()>>>;
         let rests: [(&str, Rest); 4] = [
-            ("sleep", || Box::pin(runtime::time::sleep(Duration::from_millis(1)))),
+            ("sleep", || Box::pin(runtime::time::sleep(Duration::from_millis(300)))),
             ("yield", || Box::pin(runtime::task::yield_now())),
             ("pending", || Box::pin(std::future::pending())),
             ("task", || Box::pin(async { runtime::spawn(async {}).await.unwrap() })),

@@ -74,7 +74,7 @@ fn a_filter_installed_later_is_a_panic_that_names_the_call_and_the_drop_does_not
             });
             forbid(libc::SYS_io_uring_enter, libc::EPERM);
             let panic = catch_unwind(AssertUnwindSafe(|| {
-                rt.block_on(runtime::time::sleep(Duration::from_millis(1)));
+                rt.block_on(runtime::time::sleep(Duration::from_millis(300)));
             }));
             let text = panic.unwrap_err().downcast_ref::<String>().cloned().unwrap_or_default();
             assert!(text.contains("io_uring_enter"), "{text}");

@@ -86,6 +86,32 @@ fn bursts_are_accepted_and_closed_in_both_modes() {
 }
 
 #[test]
+fn held_connections_stay_open_until_the_next_one_after_them() {
+    for mode in ["multi", "single"] {
+        // A warm-up and a cycle of 2 × 32 and one each, and one that lets the server end.
+        let server = Server::start(&format!("accept mode={mode} hold=64 conns=131"));
+        let result = load(&format!("hold servers={} burst=32 rounds=2 cycles=1", server.target(mode))).unwrap();
+        assert!(result.starts_with(&format!("RESULT server={mode} cycle=1 connections=64 ")), "{result}");
+        let mut last = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).unwrap();
+        assert_eq!(last.read(&mut [0]).unwrap(), 0);
+        let counts = server.finish();
+        assert!(counts.starts_with("COUNTS accepted=131 "), "{counts}");
+        let (_, accepting) = counts.rsplit_once("accepting=").unwrap();
+        let accepting: u64 = accepting.parse().unwrap();
+        // One for each connection when it is armed for each; multishot takes what is there, and never more than that.
+        let expected = if mode == "single" { 128..=128 } else { 1..=128 };
+        assert!(expected.contains(&accepting), "{counts}");
+    }
+}
+
+#[test]
+fn a_server_that_keeps_more_than_the_load_makes_is_found_out() {
+    let server = Server::start("accept hold=65");
+    let error = load(&format!("hold servers={} burst=32 rounds=2 cycles=1", server.target("slow"))).unwrap_err();
+    assert!(error.starts_with("slow in cycle 0: "), "{error}");
+}
+
+#[test]
 fn a_server_that_changes_bytes_is_found_out() {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();

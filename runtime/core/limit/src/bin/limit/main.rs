@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! limit echo   port=P buf=16384 requests=N secs=600      sends back what it receives
-//! limit accept port=P mode=multi|single conns=N secs=600 accepts and closes
+//! limit accept port=P mode=multi|single conns=N secs=600 accepts and closes; with hold=N, N at a time
 //! ```
 //!
 //! Both listen on 127.0.0.1, print `READY port=P` once they do (port 0 takes a free one), and end after the given

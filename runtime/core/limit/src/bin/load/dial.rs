@@ -6,18 +6,24 @@
 //! ```text
 //! connect   CONNECT → SEND → RECV (whole message) → CLOSE      `conc` of `total` at a time
 //! burst     CONNECT → RECV (end of stream) → CLOSE             `burst` in one enter, the next when all are done
+//! hold      CONNECT                                            `burst` in one enter, the next when the server sleeps
 //! ```
+//!
+//! In `hold` both sides keep what they have until the slice is accounted for. Then one more connection, which the server
+//! tells from the others by its number, makes it close all; the load follows with resets. Nothing tells the load when a
+//! connection was accepted, so it waits until the server sleeps, and `rate` and latencies are those of the hand-shakes.
 
-use std::os::fd::{IntoRawFd, OwnedFd};
+use std::io::Read;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::time::Instant;
 
 use io_uring::{opcode, squeue, types};
-use runtime_limit::Result;
 use runtime_limit::args::Args;
 use runtime_limit::histogram::Histogram;
 use runtime_limit::leaked::{Leaked, message};
 use runtime_limit::ring::{Ring, Waited, tag_and_index, user_data};
-use runtime_limit::socket::{Close, Dialer};
+use runtime_limit::socket::{self, Close, Dialer};
+use runtime_limit::{MOST_HELD, Result, process};
 
 use crate::target::{Account, Target, targets, turns};
 use crate::{MOST_CONNECTIONS, MOST_CYCLES, PATIENCE};
@@ -29,6 +35,7 @@ const CONNECT: u8 = 1;
 const SEND: u8 = 2;
 const RECV: u8 = 3;
 const CLOSE: u8 = 4;
+const HELD: u8 = 5;
 
 pub(crate) fn connect(mut args: Args) -> Result<()> {
     let targets = targets(&mut args)?;
@@ -48,17 +55,33 @@ pub(crate) fn connect(mut args: Args) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn burst(mut args: Args) -> Result<()> {
+pub(crate) fn burst(args: Args) -> Result<()> {
+    in_bursts(args, MOST_CONNECTIONS, Dial::bursts)
+}
+
+pub(crate) fn hold(args: Args) -> Result<()> {
+    in_bursts(args, MOST_HELD, Dial::held)
+}
+
+fn in_bursts(
+    mut args: Args,
+    most: usize,
+    slice: impl Fn(&mut Dial, &Target, usize, usize) -> Result<()>,
+) -> Result<()> {
     let targets = targets(&mut args)?;
     let burst = args.at_most("burst", 64, SUBMISSIONS as usize / 4)?.max(1);
-    let rounds = args.at_most("rounds", 16, MOST_CONNECTIONS / burst)?;
+    let rounds = args.at_most("rounds", 16, most / burst)?;
     let cycles = args.at_most("cycles", 25, MOST_CYCLES)?;
     args.finish()?;
+    // Either wakes the other from within a system call, and may be on its core.
+    process::never_preempt(0)?;
+    targets.iter().try_for_each(Target::never_preempt)?;
     let mut dial = Dial::new(1, burst)?;
     for cycle in 0..=cycles {
         for which in turns(targets.len(), cycle) {
             let target = &targets[which];
-            dial.bursts(target, rounds, cycle).map_err(|error| format!("{} in cycle {cycle}: {error}", target.name))?;
+            slice(&mut dial, target, rounds, cycle)
+                .map_err(|error| format!("{} in cycle {cycle}: {error}", target.name))?;
         }
     }
     Ok(())
@@ -105,7 +128,7 @@ impl Dial {
         while latencies.count() < total as u64 {
             let now = self.wait()?;
             turns += 1;
-            for slot in self.take_closed()? {
+            for slot in self.take_ended()? {
                 self.check_answer(slot)?;
                 latencies.add(now - self.slots[slot].since);
                 if let Some(socket) = sockets.pop() {
@@ -132,13 +155,48 @@ impl Dial {
             while open > 0 {
                 let now = self.wait()?;
                 turns += 1;
-                for slot in self.take_closed()? {
+                for slot in self.take_ended()? {
                     latencies.add(now - self.slots[slot].since);
                     open -= 1;
                 }
             }
         }
         account.close(target, cycle, "connections", &latencies, turns)
+    }
+
+    /// `rounds` bursts of connections that both sides keep until the account is closed.
+    fn held(&mut self, target: &Target, rounds: usize, cycle: usize) -> Result<()> {
+        let burst = self.slots.len();
+        let sockets = self.sockets(rounds * burst, Close::Reset)?;
+        let mut latencies = Histogram::default();
+        let mut account = Account::open(target)?;
+        let mut turns = 0;
+        for round in sockets.chunks(burst) {
+            let start = Instant::now();
+            for socket in round {
+                let connect = connect_entry(types::Fd(socket.as_raw_fd()), target).user_data(user_data(HELD, 0));
+                // SAFETY: the address is leaked.
+                unsafe { self.ring.push(&connect)? };
+            }
+            let mut to_come = burst;
+            while to_come > 0 {
+                let now = self.wait()?;
+                turns += 1;
+                for _ in self.take_ended()? {
+                    latencies.add(now - start);
+                    to_come -= 1;
+                }
+            }
+            account.rest(target)?;
+        }
+        account.close(target, cycle, "connections", &latencies, turns)?;
+        let mut last = socket::connect(target.address)?;
+        last.set_read_timeout(Some(PATIENCE))?;
+        if last.read(&mut [0])? > 0 {
+            return Err("the server does not only accept".into());
+        }
+        // It has closed the last one; by now it may not be through with the others.
+        target.settle()
     }
 
     fn sockets(&mut self, count: usize, close: Close) -> Result<Vec<OwnedFd>> {
@@ -184,9 +242,9 @@ impl Dial {
     }
 
     /// The slots whose chain came to its end.
-    fn take_closed(&mut self) -> Result<Vec<usize>> {
+    fn take_ended(&mut self) -> Result<Vec<usize>> {
         self.ring.take(&mut self.batch);
-        self.batch.drain(..).map(|completion| closed_slot(completion.user_data(), completion.result())).collect()
+        self.batch.drain(..).map(|completion| ended_slot(completion.user_data(), completion.result())).collect()
     }
 
     fn check_answer(&self, slot: usize) -> Result<()> {
@@ -206,12 +264,13 @@ fn linked(entry: squeue::Entry, tag: u8, slot: usize) -> squeue::Entry {
     entry.flags(flags).user_data(user_data(tag, slot as u32))
 }
 
-fn closed_slot(user_data: u64, result: i32) -> Result<usize> {
+fn ended_slot(user_data: u64, result: i32) -> Result<usize> {
     let (tag, slot) = tag_and_index(user_data);
     let operation = match tag {
         CONNECT => "CONNECT",
         SEND => "SEND",
         RECV => "RECV",
+        HELD if result < 0 => "CONNECT",
         _ if result < 0 => "CLOSE",
         _ => return Ok(slot as usize),
     };

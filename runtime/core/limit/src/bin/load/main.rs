@@ -5,9 +5,10 @@
 //! load duel    servers=name:port:pid,… conns=64 msg=64 slice=100 cycles=25
 //! load connect servers=name:port:pid,… total=1000 conc=64 msg=64 cycles=25
 //! load burst   servers=name:port:pid,… burst=64 rounds=16 cycles=25
+//! load hold    servers=name:port:pid,… burst=64 rounds=16 cycles=25
 //! ```
 //!
-//! `duel`, `connect` and `burst` load one server after the other, in short slices whose order rotates (A B C, B C A, …),
+//! `duel`, `connect`, `burst` and `hold` load one server after the other, in short slices whose order rotates (A B C, B C A, …),
 //! and print a line `RESULT` for each server and cycle. Machines have slow seconds; servers that are measured a tenth
 //! of a second apart share them, so that the ratio within a cycle says more than any of its two figures. The cycle 0 is a
 //! warm-up that is not printed.
@@ -44,6 +45,7 @@ fn run(mut args: Args) -> Result<()> {
         "duel" => duel::run(args),
         "connect" => dial::connect(args),
         "burst" => dial::burst(args),
-        _ => Err("usage: load once|duel|connect|burst key=value…".into()),
+        "hold" => dial::hold(args),
+        _ => Err("usage: load once|duel|connect|burst|hold key=value…".into()),
     }
 }

@@ -3,12 +3,13 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-use runtime_limit::Result;
 use runtime_limit::args::Args;
 use runtime_limit::cpu::{self, CpuClock};
 use runtime_limit::histogram::Histogram;
+use runtime_limit::{Result, process};
 use socket2::SockAddr;
 
+const TO_GIVE_WAY: Duration = Duration::from_secs(1);
 /// Longer than any server spins before it parks.
 const TO_SLEEP: Duration = Duration::from_micros(1500);
 
@@ -18,6 +19,18 @@ pub(crate) struct Target {
     /// The address as the kernel reads it; leaked, so that an entry may name it.
     pub(crate) sockaddr: &'static SockAddr,
     pid: i32,
+}
+
+impl Target {
+    /// For a load on the server's core: see [`process::never_preempt`].
+    pub(crate) fn never_preempt(&self) -> Result<()> {
+        Ok(process::never_preempt(self.pid)?)
+    }
+
+    /// Waits until the server sleeps.
+    pub(crate) fn settle(&self) -> Result<()> {
+        Ok(cpu::settle(self.pid, TO_SLEEP)?)
+    }
 }
 
 /// Takes `addr=`, which has to be a loopback address.
@@ -55,6 +68,8 @@ pub(crate) struct Account {
     server: CpuClock,
     server_before: Duration,
     own_before: Duration,
+    /// Of our CPU time, what was no load.
+    own_apart: Duration,
     since: Instant,
 }
 
@@ -63,7 +78,15 @@ impl Account {
         let server = CpuClock::of(target.pid)?;
         let server_before = server.read()?;
         let own_before = CpuClock::own().read()?;
-        Ok(Self { server, server_before, own_before, since: Instant::now() })
+        Ok(Self { server, server_before, own_before, own_apart: Duration::ZERO, since: Instant::now() })
+    }
+
+    /// Waits until the server has done what there is to do. What it costs us to look for that is not charged to the load.
+    pub(crate) fn rest(&mut self, target: &Target) -> Result<()> {
+        let before = CpuClock::own().read()?;
+        cpu::give_way(target.pid, TO_GIVE_WAY)?;
+        self.own_apart += CpuClock::own().read()? - before;
+        Ok(())
     }
 
     /// Prints the slice, once the server has gone to sleep. `unit` is what was counted.
@@ -76,8 +99,8 @@ impl Account {
         turns: u64,
     ) -> Result<()> {
         let elapsed = self.since.elapsed();
-        let own = CpuClock::own().read()? - self.own_before;
-        cpu::settle(target.pid, TO_SLEEP)?;
+        let own = CpuClock::own().read()? - self.own_before - self.own_apart;
+        target.settle()?;
         let server = self.server.read()? - self.server_before;
         if cycle == 0 {
             return Ok(());
