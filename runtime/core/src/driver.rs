@@ -446,7 +446,8 @@ impl Driver {
         }
         self.has_acts.set(!acts.is_empty());
         let mut closes = false;
-        self.slots.for_each_in_use(|slot| closes |= slot.state() == State::Flying && !slot.behaviour().is_cancellable());
+        self.slots
+            .for_each_in_use(|slot| closes |= slot.state() == State::Flying && !slot.behaviour().is_cancellable());
         if closes {
             // One by one, and once: the answer to a cancel that finds its target busy would end the next wait at once.
             if !self.cancelled_each.replace(true) {

@@ -4,9 +4,9 @@
 
 use std::fmt;
 
-use io_uring::{Probe as OpcodeProbe, opcode};
+use io_uring::opcode;
 
-use crate::ring::{Setup, StartError, start_for_probe};
+use crate::ring::{self, Setup, StartError};
 use crate::sys;
 
 /// What [`probe`] found.
@@ -84,15 +84,14 @@ pub fn probe() -> Probe {
 }
 
 fn ring() -> Result<Ring, StartError> {
-    let (io, features) = start_for_probe(&Setup { entries: 8, ..Setup::default() })?;
-    let mut supported = OpcodeProbe::new();
-    // A ring that was built has answered this call before.
-    let answered = io.submitter().register_probe(&mut supported).is_ok();
+    let ring = ring::Ring::new(&Setup { entries: 8, ..Setup::default() })?;
+    let features = ring.features();
+    let has = ring.has_opcodes(OPCODES.iter().map(|&(_, code)| code));
     Ok(Ring {
         abs_timer: features.abs_timer,
         no_iowait: features.no_iowait,
         defer_taskrun: features.defer_taskrun,
-        opcodes: OPCODES.iter().map(|&(name, code)| (name, answered && supported.is_supported(code))).collect(),
+        opcodes: OPCODES.iter().map(|&(name, _)| name).zip(has).collect(),
     })
 }
 

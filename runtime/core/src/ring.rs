@@ -3,19 +3,22 @@
 //! Owns the file descriptor and the two mapped queues. Knows nothing of slots, tasks or timers: entries go in,
 //! completions come out.
 
+mod enter;
 mod start;
 
 use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
 
-use io_uring::{EnterFlags, IoUring, cqueue, squeue};
-
-pub use start::{Setup, StartError};
-pub(crate) use start::{build as start_for_probe, io_uring_disabled};
+use io_uring::{EnterFlags, IoUring, Probe, cqueue, squeue};
 
 use crate::sys;
+use enter::Entrance;
+
+pub(crate) use start::io_uring_disabled;
+pub use start::{Setup, StartError};
 
 /// What this kernel's ring can do beyond the floor.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +47,7 @@ pub(crate) enum Wait {
 
 pub(crate) struct Ring {
     io: ManuallyDrop<IoUring>,
+    entrance: Entrance,
     features: Features,
     /// Entries that found no room, in their order. Nothing is pushed past it.
     backlog: VecDeque<squeue::Entry>,
@@ -87,8 +91,21 @@ struct Timespec {
 
 impl Ring {
     pub(crate) fn new(setup: &Setup) -> Result<Self, StartError> {
-        let (io, features) = start::build(setup)?;
-        Ok(Self { io: ManuallyDrop::new(io), features, backlog: VecDeque::new(), faults: VecDeque::new(), starved: 0 })
+        let (io, entrance, features) = start::build(setup)?;
+        let (backlog, faults) = (VecDeque::new(), VecDeque::new());
+        Ok(Self { io: ManuallyDrop::new(io), entrance, features, backlog, faults, starved: 0 })
+    }
+
+    pub(crate) fn features(&self) -> Features {
+        self.features
+    }
+
+    /// Which of these opcodes the kernel has.
+    pub(crate) fn has_opcodes(&self, codes: impl Iterator<Item = u8>) -> Vec<bool> {
+        let mut probe = Probe::new();
+        // A ring that was built has answered this call before.
+        let answered = self.io.submitter().register_probe(&mut probe).is_ok();
+        codes.map(|code| answered && probe.is_supported(code)).collect()
     }
 
     /// Entries of the submission and of the completion queue, as the kernel gave them.
@@ -191,12 +208,11 @@ impl Ring {
         if self.features.no_iowait {
             flags |= EnterFlags::NO_IOWAIT;
         }
-        let submitter = self.io.submitter();
         let result = match wait {
             Wait::No | Wait::One => {
                 let min_complete = u32::from(wait == Wait::One);
                 // SAFETY: no argument is passed; the entries are valid (see `push`).
-                unsafe { submitter.enter::<libc::sigset_t>(to_submit, min_complete, flags.bits(), None) }
+                unsafe { self.entrance.enter(to_submit, min_complete, flags.bits(), ptr::null::<ExtArg>()) }
             }
             Wait::Until { deadline_ns, now_ns } => {
                 let ns = if self.features.abs_timer {
@@ -210,15 +226,15 @@ impl Ring {
                     ExtArg { sigmask: 0, sigmask_sz: 0, min_wait_usec: 0, timespec: (&raw const timespec) as u64 };
                 let flags = flags | EnterFlags::EXT_ARG;
                 // SAFETY: `arg` and the timespec behind it live until the call returns.
-                unsafe { submitter.enter(to_submit, 1, flags.bits(), Some(&arg)) }
+                unsafe { self.entrance.enter(to_submit, 1, flags.bits(), &raw const arg) }
             }
         };
         match result {
             Ok(submitted) => {
                 self.starved = 0;
-                Ok(submitted as u32)
+                Ok(submitted)
             }
-            failed => self.after_enter(failed.map(|n| n as u32)),
+            failed => self.after_enter(failed),
         }
     }
 
@@ -254,6 +270,7 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         if sys::same_process() {
+            self.entrance.close();
             // SAFETY: dropped once, here, and not used again.
             unsafe { ManuallyDrop::drop(&mut self.io) };
             return;

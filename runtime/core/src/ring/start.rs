@@ -3,10 +3,12 @@
 //! Owns the ladder of set-up flags and the sentences of [`StartError`]; knows nothing of how a ring is used.
 
 use std::io;
+use std::os::fd::AsRawFd;
 
 use io_uring::{IoUring, Probe, opcode};
 
 use super::Features;
+use super::enter::Entrance;
 use crate::sys;
 
 /// The oldest kernel that the runtime supports.
@@ -112,7 +114,7 @@ impl Flags {
     }
 }
 
-pub(crate) fn build(setup: &Setup) -> Result<(IoUring, Features), StartError> {
+pub(crate) fn build(setup: &Setup) -> Result<(IoUring, Entrance, Features), StartError> {
     let mut entries = setup.entries.max(1);
     let (mut step, mut tries) = (0, 0);
     loop {
@@ -134,7 +136,7 @@ pub(crate) fn build(setup: &Setup) -> Result<(IoUring, Features), StartError> {
     }
 }
 
-fn finish(ring: IoUring, flags: Flags, setup: &Setup) -> Result<(IoUring, Features), StartError> {
+fn finish(ring: IoUring, flags: Flags, setup: &Setup) -> Result<(IoUring, Entrance, Features), StartError> {
     let params = ring.params();
     let features = Features {
         abs_timer: params.is_feature_min_timeout(),
@@ -147,19 +149,18 @@ fn finish(ring: IoUring, flags: Flags, setup: &Setup) -> Result<(IoUring, Featur
     }
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe).map_err(|error| StartError::unusable("io_uring_register", &error))?;
-    // A filter may allow the set-up only; the first enter of the run loop would be too late to say so.
-    // SAFETY: hands in nothing, waits for nothing, passes no argument.
-    unsafe { ring.submitter().enter::<libc::sigset_t>(0, 0, 0, None) }
-        .map_err(|error| StartError::unusable("io_uring_enter", &error))?;
     for (code, name) in REQUIRED {
         if !probe.is_supported(code) || setup.missing_opcodes.contains(&code) {
             return Err(StartError::too_old(name));
         }
     }
-    // The ring's descriptor is not registered (IORING_REGISTER_RING_FDS): the registration is the thread's and outlives
-    // the runtime unless it is undone, so it would keep the ring, its memory and what is in flight alive until the
-    // thread ends.
-    Ok((ring, features))
+    let mut entrance = Entrance::new(ring.as_raw_fd());
+    // A filter may allow the set-up only; the first enter of the run loop would be too late to say so.
+    if let Err(error) = entrance.test() {
+        entrance.close();
+        return Err(StartError::unusable("io_uring_enter", &error));
+    }
+    Ok((ring, entrance, features))
 }
 
 /// Opcodes without which nothing works, and their names.
