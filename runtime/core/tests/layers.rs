@@ -372,3 +372,27 @@ fn each_kind_of_fault_is_found() {
     assert!(faults("ring", "use crate::Runtime;")[0].contains("add it to LAYERS"));
     assert!(faults("novelty", "")[0].contains("add it to LAYERS"));
 }
+
+/// Whether bytes, descriptors and buffers survive a dropped future cannot be seen in its type, so the documentation says.
+#[test]
+fn every_public_async_function_says_what_dropping_it_does() {
+    let mut faults = Vec::new();
+    for member in members().into_iter().filter(|member| member != "benches" && member != "examples") {
+        for file in sources(&member) {
+            let source = read(&file);
+            let lines: Vec<&str> = source.lines().collect();
+            for (at, line) in
+                lines.iter().enumerate().filter(|(_, line)| line.trim_start().starts_with("pub async fn "))
+            {
+                let above = lines[..at].iter().rev().take_while(|line| {
+                    let line = line.trim_start();
+                    line.starts_with("///") || line.starts_with("#[")
+                });
+                if !above.into_iter().any(|line| line.contains("# Cancel safety")) {
+                    faults.push(format!("{}:{}: {} has no `# Cancel safety`", shown(&file), at + 1, line.trim()));
+                }
+            }
+        }
+    }
+    report(&faults);
+}
