@@ -43,7 +43,7 @@ pub struct File {
 }
 
 impl File {
-    /// Opens a file for reading.
+    /// Opens a file for reading. A FIFO without a writer opens at once, where open(2) would wait.
     ///
     /// # Errors
     ///

@@ -30,12 +30,17 @@ use runtime_core::time::{Sleep, sleep_until};
 use runtime_core::wait::{Left, Ticket, WaitList};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use super::stream::{TcpStream, inet};
+use super::stream::{TcpStream, inet, lingers};
 use crate::addr::{ToSocketAddrs, no_address, resolve};
 
 /// Accepted connections that may wait for the program before the accept is taken back. Soft: what the kernel had
 /// accepted by then comes on top, at most another backlog.
 const QUEUE_BOUND: usize = 1024;
+/// Connections that are accepted ahead while nobody waits for one: they take descriptors, which a program that serves a
+/// bounded number of clients may need for other things.
+const AHEAD_BOUND: usize = 64;
+/// Transient errors in a row, each of which ended the accept, after which they are told like any other.
+const TRANSIENT_BOUND: u32 = 16;
 /// First and longest pause after an error like EMFILE, doubled from one to the next.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -45,6 +50,10 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// One multishot accept stands as long as somebody takes the connections: the kernel hands them over in batches, with
 /// no further submission. When the program takes them more slowly than they come, the accept is taken back above a
 /// bound, and the rest waits in the kernel's backlog.
+///
+/// What has been accepted and not taken yet has a descriptor of the process: up to 64 connections, or 1024 while somebody
+/// waits for them, and on top of that at most one backlog, which the kernel may hand over in one go. Where descriptors are
+/// scarce, ask for a small backlog.
 ///
 /// Dropping the listener closes the port at once, and with it the connections that nobody has taken. A listener belongs
 /// to the thread that first accepts on it.
@@ -71,6 +80,8 @@ struct Shared {
     queue: RefCell<Queue>,
     /// The listener is there; what comes after it is closed.
     open: Cell<bool>,
+    /// Accepted sockets inherit from the listening one that their close waits for unsent data.
+    lingers: Cell<bool>,
 }
 
 #[derive(Default)]
@@ -81,6 +92,8 @@ struct Queue {
     /// The accept was taken back because of the bound.
     taken_back: bool,
     pause: Option<Pause>,
+    /// Transient errors since the last connection.
+    transient: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -163,7 +176,7 @@ impl TcpListener {
         inet(SockRef::from(&*self.shared.fd).local_addr()?)
     }
 
-    /// Sets the time to live of packets of connections accepted from now on, in hops.
+    /// Sets the time to live of IPv4 packets of connections accepted from now on, in hops.
     ///
     /// # Errors
     ///
@@ -172,7 +185,7 @@ impl TcpListener {
         SockRef::from(&*self.shared.fd).set_ttl_v4(ttl)
     }
 
-    /// Time to live of packets of accepted connections, in hops.
+    /// Time to live of IPv4 packets of accepted connections, in hops.
     ///
     /// # Errors
     ///
@@ -202,6 +215,7 @@ impl Shared {
             return Some(pause.until);
         }
         drop(queue);
+        self.lingers.set(lingers(&*self.fd));
         let accept = AcceptMulti::new(Rc::clone(&self.fd), Sink(Rc::clone(self)));
         // A runtime that is closing takes no more; whoever waits is about to be dropped.
         if let Ok(standing) = stand(accept) {
@@ -240,16 +254,18 @@ impl AcceptSink for Sink {
         match result {
             Ok(fd) => {
                 queue.pause = None;
+                queue.transient = 0;
                 queue.ready.push_back(Ok(fd));
             }
-            Err(error) if is_transient(&error) => {}
+            Err(error) if is_transient(&error) && queue.transient < TRANSIENT_BOUND => queue.transient += 1,
             Err(error) => {
                 let length = queue.pause.map_or(PAUSE_MIN, |pause| (pause.length * 2).min(PAUSE_MAX));
                 queue.pause = Some(Pause { until: Instant::now() + length, length });
                 queue.ready.push_back(Err(error));
             }
         }
-        if queue.ready.len() >= QUEUE_BOUND
+        let bound = if queue.waiters.is_empty() { AHEAD_BOUND } else { QUEUE_BOUND };
+        if queue.ready.len() >= bound
             && !queue.taken_back
             && let Some(standing) = &queue.standing
         {
@@ -271,7 +287,6 @@ fn is_transient(error: &io::Error) -> bool {
     const EAGAIN: i32 = 11;
     const EPROTO: i32 = 71;
     const ENOPROTOOPT: i32 = 92;
-    const EOPNOTSUPP: i32 = 95;
     const ENETDOWN: i32 = 100;
     const ENETUNREACH: i32 = 101;
     const ECONNABORTED: i32 = 103;
@@ -286,7 +301,6 @@ fn is_transient(error: &io::Error) -> bool {
                 | EAGAIN
                 | EPROTO
                 | ENOPROTOOPT
-                | EOPNOTSUPP
                 | ENETDOWN
                 | ENETUNREACH
                 | ECONNABORTED
@@ -343,7 +357,8 @@ impl Accept<'_> {
             coop::spend(0);
             let paused = disarmed && self.shared.arm().is_some();
             self.shared.pass_on(paused);
-            return Poll::Ready(item.map(TcpStream::new));
+            let lingers = self.shared.lingers.get();
+            return Poll::Ready(item.map(|fd| TcpStream::accepted(fd, lingers)));
         }
         if my_turn && let Some(ticket) = self.ticket.take() {
             // Chosen for something that is gone, or because the accept ended: back in line.
@@ -419,7 +434,9 @@ impl fmt::Debug for Accept<'_> {
 ///
 /// # Cancel safety
 ///
-/// Nothing is lost when a `next` or the whole stream is dropped: connections stay in the listener's queue.
+/// Nothing is lost when a `next` or the whole stream is dropped: connections stay in the listener's queue. Polled as a
+/// [`Stream`] it keeps its place in line from one poll to the next: whoever waits behind it on the same listener waits until
+/// it is polled again or dropped. The inherent [`next`](Self::next) leaves the line when it is dropped.
 #[derive(Debug)]
 #[must_use = "streams do nothing unless they are polled"]
 pub struct Incoming<'a> {
@@ -487,7 +504,8 @@ impl AsRawFd for TcpListener {
 /// Takes over a listening socket.
 impl From<OwnedFd> for TcpListener {
     fn from(fd: OwnedFd) -> Self {
-        let shared = Shared { fd: Rc::new(fd), queue: RefCell::default(), open: Cell::new(true) };
+        let shared =
+            Shared { fd: Rc::new(fd), queue: RefCell::default(), open: Cell::new(true), lingers: Cell::new(false) };
         Self { shared: Rc::new(shared) }
     }
 }
@@ -547,7 +565,7 @@ impl ListenerOptions {
         self
     }
 
-    /// Time to live of sent packets, in hops.
+    /// Time to live of sent IPv4 packets, in hops.
     pub fn ttl(mut self, ttl: u32) -> Self {
         self.ttl = Some(ttl);
         self

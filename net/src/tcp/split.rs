@@ -199,7 +199,8 @@ impl OwnedWriteHalf {
 
 impl Drop for OwnedWriteHalf {
     fn drop(&mut self) {
-        if let Some(duplex) = &self.duplex {
+        // In a child of fork(2) the connection is the parent's.
+        if let Some(duplex) = self.duplex.as_ref().filter(|_| sys::same_process()) {
             // A connection that is gone already needs no end.
             let _ = sys::shutdown(duplex.as_fd(), Shutdown::Write);
         }

@@ -57,6 +57,14 @@ impl TcpStream {
         Self::from_duplex(Duplex::new(fd))
     }
 
+    pub(crate) fn accepted(fd: OwnedFd, lingers: bool) -> Self {
+        let stream = Self::new(fd);
+        if lingers {
+            stream.duplex.set_slow_close(true);
+        }
+        stream
+    }
+
     pub(crate) fn from_duplex(duplex: Arc<Duplex>) -> Self {
         Self { duplex, _not_sync: PhantomData }
     }
@@ -141,7 +149,8 @@ impl TcpStream {
     ///
     /// # Cancel safety
     ///
-    /// Everything that had arrived goes back to the stream and is what the next read returns.
+    /// Everything that had arrived goes back to the stream and is what the next read returns. That copies it: a large
+    /// message that is to come within many short time limits is better gathered with [`read`](Self::read).
     pub async fn read_exact<B: IoBufMut>(&self, buf: B) -> BufResult<(), B> {
         transfer::read_exact(&self.duplex, buf).await
     }
@@ -282,13 +291,13 @@ impl TcpStream {
     }
 
     /// What closing does with unsent data (`SO_LINGER`): `None` sends it in the background, zero resets the connection.
-    /// With more than zero a close takes up to that long, so the blocking pool does it.
+    /// With more than zero, rounded up to whole seconds, a close takes up to that long, so a thread beside does it.
     ///
     /// # Errors
     ///
     /// Those of setsockopt(2).
     pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
-        self.socket().set_linger(linger)?;
+        self.socket().set_linger(linger.map(whole_seconds))?;
         self.duplex.set_slow_close(linger.is_some_and(|linger| !linger.is_zero()));
         Ok(())
     }
@@ -302,14 +311,15 @@ impl TcpStream {
         self.socket().linger()
     }
 
-    /// Has the kernel check an idle connection (`SO_KEEPALIVE`), first after `idle` if that is given.
+    /// Has the kernel check the connection once it was idle for so long, rounded up to whole seconds (`SO_KEEPALIVE`,
+    /// `TCP_KEEPIDLE`); `None` turns the checks off.
     ///
     /// # Errors
     ///
     /// Those of setsockopt(2).
     pub fn set_keepalive(&self, idle: Option<Duration>) -> io::Result<()> {
         match idle {
-            Some(idle) => self.socket().set_tcp_keepalive(&TcpKeepalive::new().with_time(idle)),
+            Some(idle) => self.socket().set_tcp_keepalive(&TcpKeepalive::new().with_time(whole_seconds(idle))),
             None => self.socket().set_keepalive(false),
         }
     }
@@ -323,7 +333,7 @@ impl TcpStream {
         self.socket().keepalive()
     }
 
-    /// Sets the time to live of sent packets, in hops.
+    /// Sets the time to live of sent IPv4 packets, in hops, as in std.
     ///
     /// # Errors
     ///
@@ -332,7 +342,7 @@ impl TcpStream {
         self.socket().set_ttl_v4(ttl)
     }
 
-    /// Time to live of sent packets, in hops.
+    /// Time to live of sent IPv4 packets, in hops.
     ///
     /// # Errors
     ///
@@ -387,6 +397,13 @@ impl TcpStream {
     }
 }
 
+/// Rounded up, and no more than the kernel's 32 bits hold: rounding down to nothing would mean something else.
+fn whole_seconds(time: Duration) -> Duration {
+    const MAX: u64 = i16::MAX as u64;
+    let seconds = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0));
+    Duration::from_secs(seconds.min(MAX))
+}
+
 pub(crate) fn inet(addr: socket2::SockAddr) -> io::Result<SocketAddr> {
     addr.as_socket().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "this is not an internet socket"))
 }
@@ -439,11 +456,14 @@ impl AsRawFd for TcpStream {
 /// Takes over a connected socket.
 impl From<OwnedFd> for TcpStream {
     fn from(fd: OwnedFd) -> Self {
-        let lingers = matches!(SockRef::from(&fd).linger(), Ok(Some(time)) if !time.is_zero());
-        let stream = Self::new(fd);
-        stream.duplex.set_slow_close(lingers);
-        stream
+        let lingers = lingers(&fd);
+        Self::accepted(fd, lingers)
     }
+}
+
+/// Whether closing this socket waits for unsent data.
+pub(crate) fn lingers(fd: &OwnedFd) -> bool {
+    matches!(SockRef::from(fd).linger(), Ok(Some(time)) if !time.is_zero())
 }
 
 /// The stream is still in use; see [`TcpStream::into_std`].
@@ -461,7 +481,7 @@ impl InUseError {
 
 impl fmt::Display for InUseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the stream is in use by an operation, or holds bytes that one has left: read them first")
+        f.write_str("the stream is in use by an operation, or holds what one has left: bytes or an error that the next read or write returns")
     }
 }
 

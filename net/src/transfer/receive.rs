@@ -122,6 +122,11 @@ impl<'a, B: IoBufMut> Receive<'a, B> {
     /// An operation ended with an error, or with a part of what is wanted.
     #[cold]
     fn go_on(&mut self, result: io::Result<usize>, held: Held, buf: B, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
+        let result = match result {
+            // The end of the stream, or an error that the kernel has told a dropped write and tells nobody again.
+            Ok(0) => held.take_end().map_or(Ok(0), Err),
+            result => result,
+        };
         match self.settle(result) {
             Settled::Done(result) => Poll::Ready(BufResult(result, buf)),
             Settled::Again => self.advance(held, buf, task),
@@ -187,7 +192,7 @@ impl<B: IoBufMut> Future for Receive<'_, B> {
         if this.flight.is_some() {
             let (result, buf, held) = ready!(this.flight.poll(task));
             return match result {
-                Ok(n) if this.extent != Extent::Whole => Poll::Ready(BufResult(Ok(n), buf)),
+                Ok(n) if n > 0 && this.extent != Extent::Whole => Poll::Ready(BufResult(Ok(n), buf)),
                 result => this.go_on(result, held, buf, task),
             };
         }

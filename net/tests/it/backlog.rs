@@ -100,9 +100,9 @@ fn a_consumer_that_stops_leaves_the_rest_to_the_kernel_and_all_are_served_in_the
                 let mut peers = connecting.await.unwrap();
                 sleep(ms(100)).await;
                 let queued = fds() - base - CLIENTS;
-                assert!(queued >= 1024, "the accept stood: {queued}");
-                // The bound, and what one full completion queue brings on top.
-                assert!(queued <= 1024 + 1024, "{queued} connections are queued: the bound is not kept");
+                assert!(queued >= 64, "the accept stood: {queued}");
+                // The bound while nobody waits, and what one backlog brings on top.
+                assert!(queued <= 64 + 1024, "{queued} connections are queued: the bound is not kept");
                 let cancels = runtime::metrics().cancels;
                 assert!(cancels > 0, "the accept was taken back");
                 sleep(ms(50)).await;

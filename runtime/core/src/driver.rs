@@ -53,8 +53,6 @@ pub(crate) struct Driver {
     door_armed: Cell<bool>,
     /// Nothing new is accepted.
     closing: Cell<bool>,
-    /// The drain has asked for each operation's cancellation.
-    cancelled_each: Cell<bool>,
     /// Completions that the last reap took, the door's and the cancels' included.
     last_reaped: Cell<u32>,
     /// Says whether this is a child of fork(2).
@@ -74,7 +72,6 @@ impl Driver {
             door_fd,
             door_armed: Cell::new(false),
             closing: Cell::new(false),
-            cancelled_each: Cell::new(false),
             last_reaped: Cell::new(0),
             process: sys::process_word(),
             counters: Counters::new(),
@@ -423,8 +420,36 @@ impl Driver {
 
     // ---- shutdown --------------------------------------------------------------------------------------------------
 
-    /// Asks the kernel to end everything in flight but closes. Entries that never reached it complete as cancelled.
-    pub(crate) fn cancel_all(&self) {
+    /// Asks the kernel to end everything in flight, one by one, but closes. Entries that never reached it complete as
+    /// cancelled.
+    pub(crate) fn cancel_each(&self) {
+        self.cancel_unsent();
+        let mut cancels = self.cancels.borrow_mut();
+        cancels.clear();
+        self.slots.for_each_in_use(|slot| {
+            if slot.state() == State::Flying && slot.behaviour().is_cancellable() {
+                cancels.push(slot.key());
+            }
+        });
+    }
+
+    /// Asks again for what did not end, unless that are closes.
+    pub(crate) fn cancel_the_rest(&self) {
+        self.cancel_unsent();
+        let mut closes = false;
+        self.slots.for_each_in_use(|slot| closes |= !slot.behaviour().is_cancellable());
+        if closes {
+            return;
+        }
+        let all = opcode::AsyncCancel2::new(types::CancelBuilder::any()).build();
+        // Silent, or its own completion would end the wait for the others at once.
+        let all = all.flags(squeue::Flags::SKIP_SUCCESS).user_data(IGNORED);
+        // SAFETY: no pointers.
+        let _ = unsafe { self.ring.borrow_mut().push(all) };
+        self.counters.cancels.add(1);
+    }
+
+    fn cancel_unsent(&self) {
         let mut ring = self.ring.borrow_mut();
         let mut acts = self.acts.borrow_mut();
         for user_data in ring.take_backlog() {
@@ -445,24 +470,6 @@ impl Driver {
             }
         }
         self.has_acts.set(!acts.is_empty());
-        let mut closes = false;
-        self.slots
-            .for_each_in_use(|slot| closes |= slot.state() == State::Flying && !slot.behaviour().is_cancellable());
-        if closes {
-            // One by one, and once: the answer to a cancel that finds its target busy would end the next wait at once.
-            if !self.cancelled_each.replace(true) {
-                let mut cancels = self.cancels.borrow_mut();
-                self.slots.for_each_in_use(|slot| cancels.push(slot.key()));
-                cancels.retain(|key| self.slots.get(*key).is_some_and(|slot| slot.behaviour().is_cancellable()));
-            }
-            return;
-        }
-        let all = opcode::AsyncCancel2::new(types::CancelBuilder::any()).build();
-        // Silent, or its own completion would end the wait for the others at once.
-        let all = all.flags(squeue::Flags::SKIP_SUCCESS).user_data(IGNORED);
-        // SAFETY: no pointers.
-        let _ = unsafe { ring.push(all) };
-        self.counters.cancels.add(1);
     }
 
     /// Whether the kernel may still touch anything of ours.

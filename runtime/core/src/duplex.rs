@@ -66,6 +66,9 @@ struct Residue {
     /// How much of `data` has been returned already.
     taken: usize,
     errno: Option<i32>,
+    /// An error of the whole connection that a dropped write was told, and the kernel tells nobody again: it comes in
+    /// place of the end of the stream, behind what the kernel still has.
+    end: Option<i32>,
 }
 
 impl Residue {
@@ -248,7 +251,7 @@ impl Drop for Duplex {
             && let Some(fd) = self.fd.take()
         {
             // close(2) of a socket that lingers waits for the peer, whatever O_NONBLOCK says.
-            crate::pool::run_detached(move || drop(fd));
+            crate::pool::close(move || drop(fd));
         }
     }
 }
@@ -365,6 +368,12 @@ impl Held {
         }
     }
 
+    /// The error to tell instead of the end of the stream, if a dropped write was told one; once.
+    #[cold]
+    pub fn take_end(&self) -> Option<io::Error> {
+        self.duplex.side(Direction::Read).residue.end.take().map(io::Error::from_raw_os_error)
+    }
+
     /// Whether no dropped operation had left anything when the direction was taken, nor has one of this holder since.
     #[inline]
     pub fn is_clean(&self) -> bool {
@@ -405,7 +414,10 @@ struct TakenOut<'a> {
 impl Drop for TakenOut<'_> {
     fn drop(&mut self) {
         self.held.clean = self.residue.is_empty();
-        self.held.duplex.side(self.held.direction).residue = std::mem::take(&mut self.residue);
+        let mut side = self.held.duplex.side(self.held.direction);
+        // A write that ends meanwhile, on another thread, may have left one.
+        let end = side.residue.end.take().or(self.residue.end.take());
+        side.residue = Residue { end, ..std::mem::take(&mut self.residue) };
     }
 }
 
@@ -432,6 +444,10 @@ unsafe impl Origin for Held {
             let mut side = self.duplex.side(self.direction);
             side.busy = true;
             side.residue.errno = Some(errno);
+            drop(side);
+            if self.direction == Direction::Write && matches!(errno, libc::ECONNRESET | libc::ETIMEDOUT) {
+                self.duplex.side(Direction::Read).residue.end = Some(errno);
+            }
         }
     }
 }

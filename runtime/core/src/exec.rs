@@ -38,9 +38,9 @@ use crate::wake::{self, Arrival, OrphanSink};
 const TURN_POLLS: usize = 256;
 /// Time after which a turn stops polling.
 const TURN_TIME: Duration = Duration::from_micros(500);
-/// Polls before the first look at the clock; further ones come at twice as many each time, since a look costs as much as
-/// a poll.
+/// Polls between two looks at the clock, and the most there may be while polls have been fast.
 const CLOCK_POLLS: usize = 8;
+const CLOCK_POLLS_MAX: usize = 32;
 
 /// How long a dropped runtime waits for what it cannot cancel.
 const DROP_LIMIT: Duration = Duration::from_secs(3);
@@ -154,10 +154,7 @@ impl Runtime {
             if cx.door.take_root() {
                 cx.begin_poll();
                 if let Poll::Ready(output) = future.as_mut().poll(&mut task) {
-                    // What was cancelled meanwhile is sent off now: there may be no next turn.
-                    if cx.driver.has_cancels() {
-                        visit(cx, Wait::No);
-                    }
+                    settle(cx);
                     return output;
                 }
             }
@@ -248,16 +245,19 @@ fn turn(cx: &Context) {
 fn run_tasks(cx: &Context) {
     let ready = cx.tasks.ready().min(TURN_POLLS);
     let mut started = None;
+    let mut look = CLOCK_POLLS;
     for n in 1..=ready {
         let Some(runnable) = cx.tasks.pop() else { break };
         cx.begin_poll();
         task::run(runnable);
-        if n >= CLOCK_POLLS && n.is_power_of_two() {
-            match started {
-                None => started = Some(Instant::now()),
-                Some(started) if started.elapsed() >= TURN_TIME => break,
-                Some(_) => {}
+        if n == look {
+            let now = Instant::now();
+            let took = now.saturating_duration_since(*started.get_or_insert(now));
+            if took >= TURN_TIME {
+                break;
             }
+            // Rarely while polls are fast, since a look costs as much as one.
+            look += if took * 8 < TURN_TIME { (n).min(CLOCK_POLLS_MAX) } else { CLOCK_POLLS };
         }
     }
 }
@@ -349,6 +349,23 @@ fn visit(cx: &Context, wait: Wait) {
         panic!("io_uring_enter failed: {error}");
     }
     task::resume(cx.driver.act());
+}
+
+/// What was cancelled meanwhile is sent off and settled: there may be no next turn. On while completions come, of which
+/// one enter brings out a few tens; bounded by what was in flight.
+fn settle(cx: &Context) {
+    if cx.driver.has_acts() {
+        fetch(cx);
+    }
+    if !cx.driver.has_cancels() {
+        return;
+    }
+    for _ in 0..=cx.driver.in_flight() {
+        visit(cx, Wait::No);
+        if cx.driver.last_reaped() == 0 {
+            return;
+        }
+    }
 }
 
 /// Acts on what lies in the completion queue already.

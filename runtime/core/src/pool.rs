@@ -1,6 +1,6 @@
 //! The blocking pool: threads for what would block the loop and has no opcode.
 //!
-//! Owns the threads and their queue; knows nothing of runtimes. One pool per process; it starts threads when there is
+//! Owns the threads and their queue; knows nothing of runtimes. One pool per process, and a small one for closes; it starts threads when there is
 //! work and none is idle, up to a bound, lets idle ones go after a while, and is never joined (ruling 22): a process
 //! that ends does not wait for a job that hangs.
 
@@ -21,6 +21,8 @@ const MAX_THREADS: usize = 128;
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 struct Pool {
+    name: &'static str,
+    max_threads: usize,
     queue: Mutex<Queue>,
     work: Condvar,
 }
@@ -31,10 +33,17 @@ struct Queue {
     idle: usize,
 }
 
-static POOL: Pool =
-    Pool { queue: Mutex::new(Queue { jobs: VecDeque::new(), threads: 0, idle: 0 }), work: Condvar::new() };
+static POOL: Pool = Pool::new("runtime-blocking", MAX_THREADS);
+/// Closes that may block for as long as a socket lingers have threads of their own: peers that do not read must not be
+/// able to keep look-ups and jobs waiting.
+static CLOSERS: Pool = Pool::new("runtime-closing", 8);
 
 impl Pool {
+    const fn new(name: &'static str, max_threads: usize) -> Self {
+        let queue = Queue { jobs: VecDeque::new(), threads: 0, idle: 0 };
+        Self { name, max_threads, queue: Mutex::new(queue), work: Condvar::new() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Queue> {
         // Jobs run outside of the lock.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
@@ -86,62 +95,68 @@ impl Drop for JobGuard {
     }
 }
 
-/// Queues a job. When no thread can be started it runs once one of the others is free; when there is none at all it
-/// is given back, as in a child of fork(2), which has none of them.
+/// Queues a job that somebody waits for; gives it back when there is no thread and none can be started.
 pub(crate) fn run(job: Job) -> Result<(), Job> {
-    if !sys::same_process() {
-        return Err(job);
-    }
-    let mut queue = POOL.lock();
-    queue.jobs.push_back(job);
-    if queue.idle >= queue.jobs.len() || queue.threads >= MAX_THREADS {
-        drop(queue);
-        POOL.work.notify_one();
-        return Ok(());
-    }
-    // Counted before it exists, so that two callers do not start more than the bound.
-    queue.threads += 1;
-    drop(queue);
-    let started = thread::Builder::new().name("runtime-blocking".to_owned()).spawn(work);
-    if started.is_ok() {
-        return Ok(());
-    }
-    let mut queue = POOL.lock();
-    queue.threads -= 1;
-    if queue.threads > 0 {
-        return Ok(());
-    }
-    // Whoever is last in the queue: ours, or that of somebody in the same trouble, who finds ours in turn.
-    match queue.jobs.pop_back() {
-        Some(job) => Err(job),
-        None => Ok(()),
-    }
+    POOL.run(job)
 }
 
-/// Queues a job that nobody waits for; without any thread it runs here.
-pub(crate) fn run_detached(job: impl FnOnce() + Send + 'static) {
-    if let Err(job) = run(Box::new(job)) {
+/// Queues a close that may take long; without any thread it runs here.
+pub(crate) fn close(job: impl FnOnce() + Send + 'static) {
+    if let Err(job) = CLOSERS.run(Box::new(job)) {
         job();
     }
 }
 
-fn work() {
-    let mut queue = POOL.lock();
-    loop {
-        if let Some(job) = queue.jobs.pop_front() {
-            drop(queue);
-            // A job carries its own panic to whoever waits for it; what still gets here must not cost a thread.
-            let _ = catch_unwind(AssertUnwindSafe(job));
-            queue = POOL.lock();
-            continue;
+impl Pool {
+    /// When no further thread can be started the job runs once one of the others is free.
+    fn run(&'static self, job: Job) -> Result<(), Job> {
+        if !sys::same_process() {
+            return Err(job);
         }
-        queue.idle += 1;
-        let (woken, timeout) = POOL.work.wait_timeout(queue, KEEP_ALIVE).unwrap_or_else(PoisonError::into_inner);
-        queue = woken;
-        queue.idle -= 1;
-        if timeout.timed_out() && queue.jobs.is_empty() {
-            queue.threads -= 1;
-            return;
+        let mut queue = self.lock();
+        queue.jobs.push_back(job);
+        if queue.idle >= queue.jobs.len() || queue.threads >= self.max_threads {
+            drop(queue);
+            self.work.notify_one();
+            return Ok(());
+        }
+        // Counted before it exists, so that two callers do not start more than the bound.
+        queue.threads += 1;
+        drop(queue);
+        let started = thread::Builder::new().name(self.name.to_owned()).spawn(|| self.work());
+        if started.is_ok() {
+            return Ok(());
+        }
+        let mut queue = self.lock();
+        queue.threads -= 1;
+        if queue.threads > 0 {
+            return Ok(());
+        }
+        // Whoever is last in the queue: ours, or that of somebody in the same trouble, who finds ours in turn.
+        match queue.jobs.pop_back() {
+            Some(job) => Err(job),
+            None => Ok(()),
+        }
+    }
+
+    fn work(&self) {
+        let mut queue = self.lock();
+        loop {
+            if let Some(job) = queue.jobs.pop_front() {
+                drop(queue);
+                // A job carries its own panic to whoever waits for it; what still gets here must not cost a thread.
+                let _ = catch_unwind(AssertUnwindSafe(job));
+                queue = self.lock();
+                continue;
+            }
+            queue.idle += 1;
+            let (woken, timeout) = self.work.wait_timeout(queue, KEEP_ALIVE).unwrap_or_else(PoisonError::into_inner);
+            queue = woken;
+            queue.idle -= 1;
+            if timeout.timed_out() && queue.jobs.is_empty() {
+                queue.threads -= 1;
+                return;
+            }
         }
     }
 }

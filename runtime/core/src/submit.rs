@@ -250,30 +250,41 @@ impl Drop for Standing {
     }
 }
 
+/// Enters without a completion after which an operation that is to end at once is left to end later.
+const QUIET_ROUNDS: u32 = 4;
+
 impl Context {
     fn cancel_now(self: &Rc<Self>, key: SlotKey) {
         if !sys::same_process() {
             // In a child of fork(2) the ring is not mapped and the operation is the parent's; its copy here is dropped.
             return self.driver.orphan(key);
         }
-        const ROUNDS: u32 = 4;
-        for _ in 0..ROUNDS {
-            if self.driver.is_settling(key) || self.driver.is_closing() {
-                break;
+        let inside = context::is_current(self.id());
+        if !inside {
+            self.keep_sigpipe();
+        }
+        // One enter brings out a few tens of completions, in their order: on while they come, and a few rounds beyond.
+        let mut quiet = 0;
+        while quiet < QUIET_ROUNDS && !self.driver.is_settling(key) && !self.driver.is_closing() {
+            if quiet == 0 {
+                self.driver.cancel(key);
             }
-            self.driver.cancel(key);
             // A failing enter shows itself to the run loop in its next turn.
             if self.driver.visit(Wait::No).is_err() {
                 break;
             }
+            quiet = if self.driver.last_reaped() > 0 { 1 } else { quiet + 1 };
         }
-        let panic = if context::is_current(self.id()) {
+        let panic = if inside {
             self.driver.act_on(key)
         } else {
             // Outside of its `block_on` no turn would act on the rest that came.
             let _entered = context::enter(self);
             self.driver.act()
         };
+        if !inside {
+            self.restore_sigpipe();
+        }
         if let Some(panic) = panic {
             crate::driver::drop_quietly(panic);
         }

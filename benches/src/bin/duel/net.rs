@@ -63,9 +63,8 @@ pub(crate) fn connect(args: &mut Args) -> Result<()> {
 /// Bursts of connections that the server closes at once.
 ///
 /// Opening a connection costs the load more than accepting it costs the server, so on a core of its own the server
-/// keeps up and never sees a burst. On the same core the burst is complete before the server runs: both are printed.
-/// There the kernel's part of a hand-shake is charged to whoever happens to run, so the sum with the load's CPU time is
-/// the figure to read.
+/// keeps up and seldom sees a burst. On the same core the burst is complete before the server runs, since neither
+/// preempts the other: both are printed.
 pub(crate) fn accept(args: &mut Args) -> Result<()> {
     for_bursts(args, |names, core, burst, cycles| {
         let rounds = EACH.div_ceil(burst);
@@ -81,8 +80,8 @@ pub(crate) fn accept(args: &mut Args) -> Result<()> {
 
 /// Bursts of connections that the server keeps until the slice is accounted for: accepting alone.
 ///
-/// Nothing tells the load when it has been accepted, so there is neither rate nor latency. What the kernel does for a
-/// hand-shake and for an end is the load's, on either core; so the server's own CPU is the figure to read.
+/// Nothing tells the load when a connection has been accepted, so there is neither rate nor latency. What the kernel does
+/// for a hand-shake it does in the load's calls, on either core; so the server's own CPU is the figure to read.
 pub(crate) fn hold(args: &mut Args) -> Result<()> {
     for_bursts(args, |names, core, burst, cycles| {
         let rounds = EACH.div_ceil(burst);

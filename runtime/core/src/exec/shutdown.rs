@@ -112,13 +112,22 @@ fn drain(cx: &Context, deadline: Instant) {
         take_arrivals(cx);
         // Tasks that were woken by the above are dropped, not run.
         drop_tasks(cx, deadline);
-        let now = Instant::now();
-        // Without any time left, what can be cancelled at once still is.
-        if cx.driver.is_drained() || (asked && now >= deadline) {
+        if cx.driver.is_drained() {
             return;
         }
+        // One enter brings out a few tens of completions: while they come nothing is asked again, and without any time
+        // left what can be cancelled at once still is.
+        let comes = asked && cx.driver.last_reaped() > 0;
+        let now = Instant::now();
+        if asked && !comes && now >= deadline {
+            return;
+        }
+        if !asked {
+            cx.driver.cancel_each();
+        } else if !comes {
+            cx.driver.cancel_the_rest();
+        }
         asked = true;
-        cx.driver.cancel_all();
         let until = cx.clock.ns((now + ROUND).min(deadline));
         let wait = match sys::monotonic_ns() {
             now_ns if now_ns < until => Wait::Until { deadline_ns: until, now_ns },

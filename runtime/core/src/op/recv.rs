@@ -3,6 +3,7 @@
 use io_uring::{opcode, squeue, types};
 use std::io;
 
+use super::read::MAX_BYTES;
 use super::{Cqe, Kind, Op};
 use crate::buf::{self, IoBufMut};
 use crate::fd::Origin;
@@ -34,7 +35,7 @@ unsafe impl<B: IoBufMut, F: Origin> Op for Recv<B, F> {
     const KIND: Kind = Kind::Recv;
 
     fn entry(&mut self) -> squeue::Entry {
-        let len = u32::try_from(self.buf.capacity() - self.at).unwrap_or(u32::MAX);
+        let len = (self.buf.capacity() - self.at).min(MAX_BYTES) as u32;
         let start = self.buf.stable_mut_ptr().wrapping_add(self.at);
         opcode::Recv::new(types::Fd(self.origin.raw_fd()), start, len).flags(self.flags).build()
     }
@@ -65,13 +66,13 @@ pub(super) unsafe fn received<B: IoBufMut>(buf: &mut B, at: usize, cqe: Cqe) -> 
     Ok(n)
 }
 
-/// Hands the end of an orphaned read to where it came from: the `at` bytes it had and what it received then.
+/// Hands the end of an orphaned read to where it came from: the `at` bytes it had and what it received then, and its
+/// error, which the kernel tells only once; of a peek the error alone.
 pub(super) fn keep<F: Origin>(origin: &mut F, result: io::Result<usize>, at: usize, data: &[u8], peek: bool) {
-    if peek {
-        return;
+    if !peek {
+        let n = *result.as_ref().unwrap_or(&0);
+        origin.keep_data(&data[..(at + n).min(data.len())]);
     }
-    let n = *result.as_ref().unwrap_or(&0);
-    origin.keep_data(&data[..(at + n).min(data.len())]);
     if let Err(error) = result {
         origin.keep_error(error.raw_os_error().unwrap_or(libc::EIO));
     }

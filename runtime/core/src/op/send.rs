@@ -3,6 +3,7 @@
 use io_uring::{opcode, squeue, types};
 use std::io;
 
+use super::read::MAX_BYTES;
 use super::vectored::Message;
 use super::{Cqe, Kind, Op};
 use crate::buf::{self, IoBuf};
@@ -31,7 +32,7 @@ unsafe impl<B: IoBuf, F: Origin> Op for Send<B, F> {
 
     fn entry(&mut self) -> squeue::Entry {
         let bytes = &buf::bytes(&self.buf)[self.skip..];
-        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let len = bytes.len().min(MAX_BYTES) as u32;
         opcode::Send::new(types::Fd(self.origin.raw_fd()), bytes.as_ptr(), len).flags(self.flags).build()
     }
 
