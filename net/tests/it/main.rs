@@ -13,5 +13,6 @@ mod moves;
 mod names;
 mod options;
 mod order;
+mod review;
 mod stream;
 mod vectored;

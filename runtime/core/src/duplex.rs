@@ -55,6 +55,12 @@ struct Side {
     /// Somebody waits or was chosen, or there is residue: nothing is simple. Set by whoever brings that about, cleared
     /// by whoever looks and finds nothing.
     busy: bool,
+    /// Made when there is something for it; most streams never have that, and there may be many of them.
+    rare: Option<Box<Rare>>,
+}
+
+#[derive(Debug, Default)]
+struct Rare {
     waiters: WaitList,
     residue: Residue,
 }
@@ -108,8 +114,7 @@ impl Duplex {
 
     /// Whether a dropped operation left something that the next one has to return.
     pub fn has_residue(&self, direction: Direction) -> bool {
-        let side = self.side(direction);
-        !side.residue.rest().is_empty() || side.residue.errno.is_some()
+        !self.side(direction).is_clean()
     }
 
     /// Says whether closing the descriptor may block; if so it is closed by the blocking pool.
@@ -171,7 +176,7 @@ impl Duplex {
         let mut side = self.side(direction);
         let taken = match *ticket {
             None => side.take_if_free(),
-            Some(ticket) => (!side.held && side.waiters.take(ticket)).then(|| side.take()),
+            Some(ticket) => (!side.held && side.rare().waiters.take(ticket)).then(|| side.take()),
         };
         if let Some(clean) = taken {
             *ticket = None;
@@ -181,10 +186,10 @@ impl Duplex {
         let unused = match *ticket {
             None => {
                 side.busy = true;
-                *ticket = Some(side.waiters.join(waker));
+                *ticket = Some(side.rare().waiters.join(waker));
                 None
             }
-            Some(ticket) => side.waiters.update(ticket, waker),
+            Some(ticket) => side.rare().waiters.update(ticket, waker),
         };
         drop(side);
         drop(unused);
@@ -198,11 +203,11 @@ impl Duplex {
             return;
         }
         let mut side = self.side(direction);
-        let is_next = !side.held && side.waiters.is_empty();
+        let is_next = !side.held && side.nobody_waits();
         side.busy = true;
-        *ticket = Some(side.waiters.join(waker));
+        *ticket = Some(side.rare().waiters.join(waker));
         // With the direction free nobody would choose it: it is its turn already.
-        let chosen = if is_next { side.waiters.notify_one() } else { None };
+        let chosen = if is_next { side.rare().waiters.notify_one() } else { None };
         drop(side);
         drop(chosen);
     }
@@ -211,8 +216,8 @@ impl Duplex {
     #[cold]
     pub fn leave(&self, direction: Direction, ticket: Ticket) {
         let mut side = self.side(direction);
-        let (left, unused) = side.waiters.leave(ticket);
-        let next = if left == Left::PassOn && !side.held { side.waiters.notify_one() } else { None };
+        let (left, unused) = side.rare().waiters.leave(ticket);
+        let next = if left == Left::PassOn && !side.held { side.rare().waiters.notify_one() } else { None };
         drop(side);
         drop(unused);
         if let Some(next) = next {
@@ -225,7 +230,7 @@ impl Duplex {
         let mut side = self.side(direction);
         side.held = false;
         if side.busy {
-            let next = side.waiters.notify_one();
+            let next = side.rare().waiters.notify_one();
             drop(side);
             if let Some(next) = next {
                 next.wake();
@@ -268,17 +273,29 @@ impl Side {
             return Some(true);
         }
         self.look();
-        self.waiters.is_empty().then(|| self.take())
+        self.nobody_waits().then(|| self.take())
     }
 
     fn take(&mut self) -> bool {
         self.held = true;
-        self.residue.is_empty()
+        self.is_clean()
     }
 
     #[cold]
     fn look(&mut self) {
-        self.busy = !(self.waiters.is_empty() && self.residue.is_empty());
+        self.busy = !(self.nobody_waits() && self.is_clean());
+    }
+
+    fn nobody_waits(&self) -> bool {
+        self.rare.as_ref().is_none_or(|rare| rare.waiters.is_empty())
+    }
+
+    fn is_clean(&self) -> bool {
+        self.rare.as_ref().is_none_or(|rare| rare.residue.is_empty())
+    }
+
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
     }
 }
 
@@ -362,7 +379,7 @@ impl Held {
         if self.clean {
             return Ok(());
         }
-        match self.duplex.side(self.direction).residue.errno.take() {
+        match self.duplex.side(self.direction).rare().residue.errno.take() {
             Some(errno) => Err(io::Error::from_raw_os_error(errno)),
             None => Ok(()),
         }
@@ -371,7 +388,8 @@ impl Held {
     /// The error to tell instead of the end of the stream, if a dropped write was told one; once.
     #[cold]
     pub fn take_end(&self) -> Option<io::Error> {
-        self.duplex.side(Direction::Read).residue.end.take().map(io::Error::from_raw_os_error)
+        let end = self.duplex.side(Direction::Read).rare.as_mut().and_then(|rare| rare.residue.end.take());
+        end.map(io::Error::from_raw_os_error)
     }
 
     /// Whether no dropped operation had left anything when the direction was taken, nor has one of this holder since.
@@ -387,14 +405,15 @@ impl Held {
             return None;
         }
         let mut side = self.duplex.side(self.direction);
-        if side.residue.rest().is_empty() {
+        let residue = &mut side.rare().residue;
+        if residue.rest().is_empty() {
             // Bytes came before the error, so they went first.
-            let errno = if peek { side.residue.errno } else { side.residue.errno.take() };
-            self.clean = side.residue.is_empty();
+            let errno = if peek { residue.errno } else { residue.errno.take() };
+            self.clean = residue.is_empty();
             return errno.map(|errno| Err(io::Error::from_raw_os_error(errno)));
         }
         // Taken out while the buffer's own methods, which are foreign code and may panic, run.
-        let residue = std::mem::take(&mut side.residue);
+        let residue = std::mem::take(residue);
         drop(side);
         let mut taken_out = TakenOut { held: self, residue };
         let n = buf::fill_at(buf, at, taken_out.residue.rest());
@@ -416,8 +435,8 @@ impl Drop for TakenOut<'_> {
         self.held.clean = self.residue.is_empty();
         let mut side = self.held.duplex.side(self.held.direction);
         // A write that ends meanwhile, on another thread, may have left one.
-        let end = side.residue.end.take().or(self.residue.end.take());
-        side.residue = Residue { end, ..std::mem::take(&mut self.residue) };
+        let end = side.rare().residue.end.take().or(self.residue.end.take());
+        side.rare().residue = Residue { end, ..std::mem::take(&mut self.residue) };
     }
 }
 
@@ -432,7 +451,7 @@ unsafe impl Origin for Held {
             self.clean = false;
             let mut side = self.duplex.side(self.direction);
             side.busy = true;
-            side.residue.data.extend_from_slice(data);
+            side.rare().residue.data.extend_from_slice(data);
         }
     }
 
@@ -443,10 +462,10 @@ unsafe impl Origin for Held {
             self.clean = false;
             let mut side = self.duplex.side(self.direction);
             side.busy = true;
-            side.residue.errno = Some(errno);
+            side.rare().residue.errno = Some(errno);
             drop(side);
             if self.direction == Direction::Write && matches!(errno, libc::ECONNRESET | libc::ETIMEDOUT) {
-                self.duplex.side(Direction::Read).residue.end = Some(errno);
+                self.duplex.side(Direction::Read).rare().residue.end = Some(errno);
             }
         }
     }

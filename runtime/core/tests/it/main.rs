@@ -17,6 +17,7 @@ mod executor_panics;
 mod executor_two;
 mod fork;
 mod regressions;
+mod review;
 mod shutdown;
 mod shutdown_faults;
 mod shutdown_process;
