@@ -100,6 +100,7 @@ fn a_thousand_reads_of_a_file_fit_a_queue_of_eight() {
 fn three_hundred_reads_with_a_limit_fit_a_queue_of_eight() {
     let _watchdog = watchdog(LIMIT);
     let rt = tiny(8, 16).build().unwrap();
+    let limit = crate::support::scaled(Duration::from_millis(60));
     rt.block_on(async {
         let pipes: Vec<_> = (0..150).map(|_| pipe().unwrap()).collect();
         for round in 0..3 {
@@ -108,14 +109,14 @@ fn three_hundred_reads_with_a_limit_fit_a_queue_of_eight() {
             for (tx, _) in pipes.iter().step_by(2) {
                 tx.write_all(vec![round]).await.0.unwrap();
             }
-            let reads = pipes.iter().map(|(_, rx)| timeout(Duration::from_millis(30), rx.read(Vec::with_capacity(4))));
+            let reads = pipes.iter().map(|(_, rx)| timeout(limit, rx.read(Vec::with_capacity(4))));
             for (n, result) in join_all(reads).await.into_iter().enumerate() {
                 match result {
                     Ok(read) => assert_eq!((n % 2, read.into_result().unwrap().1), (0, vec![round])),
                     Err(_) => assert_eq!(n % 2, 1),
                 }
             }
-            assert!(start.elapsed() >= Duration::from_millis(30));
+            assert!(start.elapsed() >= limit);
         }
         kit::until(|| in_flight() == 0).await;
     });
