@@ -215,7 +215,7 @@ impl Shared {
             return Some(pause.until);
         }
         drop(queue);
-        self.lingers.set(lingers(&*self.fd));
+        self.lingers.set(lingers(&self.fd));
         let accept = AcceptMulti::new(Rc::clone(&self.fd), Sink(Rc::clone(self)));
         // A runtime that is closing takes no more; whoever waits is about to be dropped.
         if let Ok(standing) = stand(accept) {

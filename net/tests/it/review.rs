@@ -47,10 +47,17 @@ async fn stuff(stream: &TcpStream, pause: Duration) {
 // ---- shutdown with many in flight --------------------------------------------------------------------------------------
 
 #[test]
-fn a_runtime_with_three_thousand_idle_connections_is_dropped_fast_and_leaves_no_descriptors() {
-    let name = "review::a_runtime_with_three_thousand_idle_connections_is_dropped_fast_and_leaves_no_descriptors";
+fn a_runtime_with_six_thousand_idle_connections_is_dropped_fast_and_leaves_no_descriptors() {
+    let name = "review::a_runtime_with_six_thousand_idle_connections_is_dropped_fast_and_leaves_no_descriptors";
     in_child(name, secs(60), || {
-        const COUNT: usize = 3000;
+        const COUNT: usize = 6000;
+        let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+        let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+        let soft: usize = line.split_whitespace().nth(3).unwrap().parse().unwrap_or(usize::MAX);
+        if soft < 2 * COUNT + 100 {
+            eprintln!("SKIP: the limit of descriptors is {soft}");
+            return;
+        }
         let _watchdog = watchdog(secs(50));
         let base = fds();
         let rt = Runtime::new().unwrap();
@@ -239,17 +246,6 @@ fn a_reset_that_a_dropped_write_was_told_comes_behind_the_last_words() {
             assert_eq!(read(&stream).await, Err(ErrorKind::ConnectionReset), "{when:?}");
             assert_eq!(read(&stream).await, Ok(0), "{when:?}: told once");
         }
-    });
-}
-
-#[test]
-fn a_read_in_flight_hears_of_the_reset_when_the_write_beside_it_is_dropped() {
-    run(secs(20), async {
-        let (stream, peer) = pair().await;
-        let waiting = read(&stream);
-        let writing = drop_and_reset(stream.write_all(vec![0u8; 32 << 20]), peer, Reset::Before);
-        let (result, ()) = futures::join!(waiting, writing);
-        assert_eq!(result, Err(ErrorKind::ConnectionReset));
     });
 }
 
