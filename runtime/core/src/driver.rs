@@ -271,10 +271,9 @@ impl Driver {
             let _ = unsafe { ring.push(poll.user_data(DOOR)) };
         }
         let (submitted, calls) = ring.enter(wait)?;
-        drop(ring);
         self.counters.submissions.add(submitted);
         self.counters.enters.add(calls);
-        self.reap();
+        self.reap(&mut ring);
         Ok(())
     }
 
@@ -296,7 +295,7 @@ impl Driver {
 
     /// Takes what lies in the completion queue, without a system call.
     pub(crate) fn fetch(&self) {
-        self.reap();
+        self.reap(&mut self.ring.borrow_mut());
     }
 
     /// The turn visited no kernel.
@@ -306,8 +305,7 @@ impl Driver {
 
     /// Takes everything from the completion queue; runs no foreign code.
     #[inline(always)]
-    fn reap(&self) {
-        let mut ring = self.ring.borrow_mut();
+    fn reap(&self, ring: &mut Ring) {
         let mut acts = self.acts.borrow_mut();
         let mut reaped = 0;
         for cqe in ring.completions() {
@@ -358,8 +356,20 @@ impl Driver {
         let mut first = None;
         let mut list = Vec::new();
         while self.has_acts.replace(false) {
+            let mut acts = self.acts.borrow_mut();
+            if acts.len() == 1
+                && let Some(act) = acts.pop()
+            {
+                // The usual case with few connections: no list to exchange.
+                drop(acts);
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run(act))) {
+                    keep_first(&mut first, panic);
+                }
+                continue;
+            }
             // What comes meanwhile goes to a list of its own.
-            mem::swap(&mut list, &mut *self.acts.borrow_mut());
+            mem::swap(&mut list, &mut *acts);
+            drop(acts);
             self.run_all(list.drain(..), &mut first);
         }
         if list.capacity() > 0 {
@@ -387,10 +397,7 @@ impl Driver {
     #[inline(always)]
     fn run_all(&self, mut acts: std::vec::Drain<'_, Act>, first: &mut Option<Panic>) {
         while let Err(panic) = catch_unwind(AssertUnwindSafe(|| acts.by_ref().for_each(|act| self.run(act)))) {
-            match first {
-                None => *first = Some(panic),
-                Some(_) => drop_quietly(panic),
-            }
+            keep_first(first, panic);
         }
     }
 
@@ -499,6 +506,15 @@ impl Driver {
                 unsafe { self.slots.finish(slot) };
             }
         }
+    }
+}
+
+/// Of several panics the first goes on.
+#[cold]
+pub(crate) fn keep_first(first: &mut Option<Panic>, panic: Panic) {
+    match first {
+        None => *first = Some(panic),
+        Some(_) => drop_quietly(panic),
     }
 }
 

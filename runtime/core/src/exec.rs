@@ -24,7 +24,7 @@ use std::task::{Context as Task, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::context::{self, Context};
-use crate::driver::drop_quietly;
+use crate::driver::keep_first;
 use crate::metrics::Metrics;
 use crate::ring::{Look, Setup, Wait};
 use crate::run_queue::Runnable;
@@ -271,10 +271,7 @@ fn take_arrivals(cx: &Context) {
     for arrival in arrivals.drain(..) {
         // What an orphan or a waker throws must not cost the arrivals behind it (ruling 15).
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| receive(cx, arrival))) {
-            match first {
-                None => first = Some(panic),
-                Some(_) => drop_quietly(panic),
-            }
+            keep_first(&mut first, panic);
         }
     }
     cx.arrivals.replace(arrivals);
@@ -391,10 +388,7 @@ fn fire_due_timers(cx: &Context) {
         fired += 1;
         // A waker that panics must not cost the timers behind it (ruling 15).
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-            match first {
-                None => first = Some(panic),
-                Some(_) => drop_quietly(panic),
-            }
+            keep_first(&mut first, panic);
         }
     }
     cx.driver.count_wakes(fired);
