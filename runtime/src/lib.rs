@@ -100,7 +100,7 @@ pub mod io {
 
 /// Tasks.
 pub mod task {
-    pub use runtime_core::task::{JoinError, JoinHandle, YieldNow, spawn, spawn_blocking, yield_now};
+    pub use runtime_core::task::{JoinError, JoinHandle, JoinSet, YieldNow, spawn, spawn_blocking, yield_now};
 }
 
 /// Timers.

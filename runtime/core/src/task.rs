@@ -3,6 +3,8 @@
 //! Owns what surrounds a future in its task cell: the catching of panics, in polls and in destructors, and the place in
 //! the list of living tasks. Knows nothing of the ring.
 
+mod join_set;
+
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
@@ -20,6 +22,8 @@ use crate::driver::{Panic, drop_quietly};
 use crate::pool;
 use crate::run_queue::{Meta, Runnable};
 use crate::wake::{Arrival, Door};
+
+pub use join_set::JoinSet;
 
 /// Runs a future beside the current one, on the same thread.
 ///

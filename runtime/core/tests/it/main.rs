@@ -16,6 +16,7 @@ mod executor_handles;
 mod executor_panics;
 mod executor_two;
 mod fork;
+mod join_set;
 mod regressions;
 mod review;
 mod shutdown;

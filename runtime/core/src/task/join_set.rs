@@ -1,0 +1,173 @@
+//! [`JoinSet`]: tasks that are awaited in the order in which they end.
+//!
+//! Owns the handles and the list of those that have ended; knows nothing of how tasks run. Each task carries a guard that
+//! reports its end however it ends: completed, panicked, aborted or dropped with its runtime.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context as Task, Poll, Waker, ready};
+
+use slab::Slab;
+
+use super::{JoinError, JoinHandle, spawn};
+use crate::context;
+
+/// A set of tasks of one output type, spawned on this thread.
+///
+/// Dropping the set aborts the tasks that are in it.
+///
+/// # Examples
+///
+/// ```
+/// use runtime_core::task::JoinSet;
+/// # runtime_core::exec::Builder::new().build().unwrap().block_on(async {
+/// let mut set = JoinSet::new();
+/// for n in 0..3u32 {
+///     set.spawn(async move { n * n });
+/// }
+/// let mut squares = Vec::new();
+/// while let Some(square) = set.join_next().await {
+///     squares.push(square.unwrap());
+/// }
+/// squares.sort();
+/// assert_eq!(squares, [0, 1, 4]);
+/// # });
+/// ```
+pub struct JoinSet<T> {
+    handles: Slab<JoinHandle<T>>,
+    ended: Rc<Ended>,
+}
+
+/// The tasks that have ended, in order, and who waits for them.
+#[derive(Default)]
+struct Ended {
+    queue: RefCell<VecDeque<usize>>,
+    waker: Cell<Option<Waker>>,
+}
+
+/// Reports the end of a task.
+struct Guard {
+    ended: Rc<Ended>,
+    key: usize,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.ended.queue.borrow_mut().push_back(self.key);
+        if let Some(waker) = self.ended.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl<T: 'static> JoinSet<T> {
+    /// An empty set.
+    pub fn new() -> Self {
+        Self { handles: Slab::new(), ended: Rc::default() }
+    }
+
+    /// Spawns a task into the set; see [`spawn`].
+    ///
+    /// # Panics
+    ///
+    /// Outside a runtime.
+    #[track_caller]
+    pub fn spawn(&mut self, future: impl Future<Output = T> + 'static) {
+        // Refused before there is a guard that could report a task which is not in the set.
+        context::expect(|_| ());
+        let entry = self.handles.vacant_entry();
+        let guard = Guard { ended: Rc::clone(&self.ended), key: entry.key() };
+        entry.insert(spawn(async move {
+            let _guard = guard;
+            future.await
+        }));
+    }
+
+    /// Number of tasks that have not been joined.
+    pub fn len(&self) -> usize {
+        self.handles.len()
+    }
+
+    /// Whether every task has been joined.
+    pub fn is_empty(&self) -> bool {
+        self.handles.is_empty()
+    }
+
+    /// Waits for the next task to end and takes its output; `None` when the set is empty.
+    ///
+    /// # Errors
+    ///
+    /// Why a task has no output: it panicked or was aborted.
+    ///
+    /// # Cancel safety
+    ///
+    /// No output is lost: a task that has ended stays in the set until it is returned.
+    pub async fn join_next(&mut self) -> Option<Result<T, JoinError>> {
+        poll_fn(|task| self.poll_join_next(task)).await
+    }
+
+    /// Polls for the next task to end.
+    pub fn poll_join_next(&mut self, task: &mut Task<'_>) -> Poll<Option<Result<T, JoinError>>> {
+        if self.handles.is_empty() {
+            return Poll::Ready(None);
+        }
+        let first = self.ended.queue.borrow().front().copied();
+        let Some(key) = first else {
+            drop(self.ended.waker.replace(Some(task.waker().clone())));
+            return Poll::Pending;
+        };
+        // The future is gone; its output is there as soon as the task cell has closed.
+        let result = ready!(Pin::new(&mut self.handles[key]).poll(task));
+        self.ended.queue.borrow_mut().pop_front();
+        drop(self.handles.remove(key));
+        Poll::Ready(Some(result))
+    }
+
+    /// Aborts every task; their errors are still to be joined.
+    pub fn abort_all(&mut self) {
+        for (_, handle) in &self.handles {
+            handle.abort();
+        }
+    }
+
+    /// Lets every task go on without the set.
+    pub fn detach_all(&mut self) {
+        self.handles.clear();
+        // Guards of detached tasks report to a list that nobody reads.
+        self.ended = Rc::default();
+    }
+
+    /// Aborts every task and waits until all have ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// The tasks are aborted in any case.
+    pub async fn shutdown(&mut self) {
+        self.abort_all();
+        while self.join_next().await.is_some() {}
+    }
+}
+
+impl<T: 'static> Default for JoinSet<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Drop for JoinSet<T> {
+    fn drop(&mut self) {
+        for (_, handle) in &self.handles {
+            handle.abort();
+        }
+    }
+}
+
+impl<T> fmt::Debug for JoinSet<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinSet").field("len", &self.handles.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,166 @@
+//! What a `JoinSet` promises: outputs in the order of ends, errors told, nothing lost when it is dropped or waited for in
+//! part.
+
+use std::cell::Cell;
+use std::future::pending;
+use std::rc::Rc;
+use std::time::Duration;
+
+use runtime::task::{JoinSet, yield_now};
+use runtime::time::{sleep, timeout};
+use runtime::{Runtime, spawn};
+
+use crate::support::watchdog;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Counts its drops.
+struct OnDrop(Rc<Cell<u32>>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+#[test]
+fn tasks_are_joined_in_the_order_in_which_they_end() {
+    let _watchdog = watchdog(LIMIT);
+    Runtime::new().unwrap().block_on(async {
+        let mut set = JoinSet::new();
+        assert!(set.join_next().await.is_none());
+        for n in [3u64, 1, 2] {
+            set.spawn(async move {
+                sleep(Duration::from_millis(n * 40)).await;
+                n
+            });
+        }
+        assert_eq!(set.len(), 3);
+        let mut order = Vec::new();
+        while let Some(n) = set.join_next().await {
+            order.push(n.unwrap());
+        }
+        assert_eq!(order, [1, 2, 3]);
+        assert!(set.is_empty());
+    });
+}
+
+#[test]
+fn panics_and_aborts_are_told_and_the_set_goes_on() {
+    let _watchdog = watchdog(LIMIT);
+    Runtime::new().unwrap().block_on(async {
+        let mut set = JoinSet::new();
+        set.spawn(async { panic!("of the task") });
+        assert!(set.join_next().await.unwrap().unwrap_err().is_panic());
+        set.spawn(async { 5 });
+        assert_eq!(set.join_next().await.unwrap().unwrap(), 5);
+        // One that was never polled, and one that has suspended.
+        set.spawn(pending::<i32>());
+        yield_now().await;
+        set.spawn(pending());
+        set.abort_all();
+        for _ in 0..2 {
+            assert!(set.join_next().await.unwrap().unwrap_err().is_cancelled());
+        }
+        assert!(set.join_next().await.is_none());
+    });
+}
+
+#[test]
+fn giving_up_on_the_next_one_loses_nothing() {
+    let _watchdog = watchdog(LIMIT);
+    Runtime::new().unwrap().block_on(async {
+        let mut set = JoinSet::new();
+        for n in 0..50u64 {
+            set.spawn(async move {
+                sleep(Duration::from_micros(n * 300)).await;
+                n
+            });
+        }
+        let mut seen = Vec::new();
+        loop {
+            match timeout(Duration::from_micros(100), set.join_next()).await {
+                Ok(Some(n)) => seen.push(n.unwrap()),
+                Ok(None) => break,
+                Err(_) => {}
+            }
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..50).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn a_dropped_set_aborts_its_tasks_and_a_detached_one_lets_them_run() {
+    let _watchdog = watchdog(LIMIT);
+    let dropped = Rc::new(Cell::new(0));
+    Runtime::new().unwrap().block_on(async {
+        let mut set = JoinSet::new();
+        for _ in 0..3 {
+            let guard = OnDrop(Rc::clone(&dropped));
+            set.spawn(async move {
+                let _guard = guard;
+                pending::<()>().await;
+            });
+        }
+        yield_now().await;
+        drop(set);
+        yield_now().await;
+        yield_now().await;
+        assert_eq!(dropped.get(), 3);
+
+        let ran = Rc::new(Cell::new(false));
+        let mut set = JoinSet::new();
+        let flag = Rc::clone(&ran);
+        set.spawn(async move {
+            yield_now().await;
+            flag.set(true);
+        });
+        set.detach_all();
+        assert!(set.join_next().await.is_none());
+        drop(set);
+        while !ran.get() {
+            yield_now().await;
+        }
+
+        let mut set = JoinSet::new();
+        set.spawn(pending::<()>());
+        set.shutdown().await;
+        assert!(set.is_empty());
+    });
+}
+
+#[test]
+fn a_set_that_outlives_its_runtime_reports_cancelled_tasks() {
+    let _watchdog = watchdog(LIMIT);
+    let rt = Runtime::new().unwrap();
+    let mut set = rt.block_on(async {
+        let mut set = JoinSet::new();
+        set.spawn(pending::<()>());
+        yield_now().await;
+        set
+    });
+    drop(rt);
+    Runtime::new().unwrap().block_on(async {
+        assert!(set.join_next().await.unwrap().unwrap_err().is_cancelled());
+        drop(spawn(async {}));
+    });
+}
+
+#[test]
+fn a_refused_spawn_leaves_no_trace_in_the_set() {
+    let _watchdog = watchdog(LIMIT);
+    let rt = Runtime::new().unwrap();
+    let mut set = rt.block_on(async {
+        let mut set = JoinSet::new();
+        set.spawn(async { 7 });
+        set
+    });
+    let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| set.spawn(async { 8 })));
+    assert!(refused.is_err());
+    assert_eq!(set.len(), 1);
+    rt.block_on(async {
+        assert_eq!(set.join_next().await.unwrap().unwrap(), 7);
+        assert!(set.join_next().await.is_none());
+    });
+}
