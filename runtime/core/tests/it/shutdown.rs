@@ -294,9 +294,11 @@ fn tasks_that_wake_each_other_when_they_are_dropped_end() {
                 std::task::Poll::<()>::Pending
             })));
         }
-        runtime::task::yield_now().await;
+        // A turn ends early on a machine that is slow.
+        while wakers.borrow().len() < 50 {
+            runtime::task::yield_now().await;
+        }
     });
-    assert_eq!(wakers.borrow().len(), 50);
     let ((), took) = timed(|| drop(rt));
     assert!(took < AT_ONCE, "{took:?}");
     assert_eq!(dropped.get(), 50);
