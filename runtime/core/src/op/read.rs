@@ -3,7 +3,7 @@
 use io_uring::{opcode, squeue, types};
 use std::io;
 
-use super::recv::{keep, received};
+use super::recv::{keep, keep_scattered, received};
 use super::vectored::{Message, scatter};
 use super::{Cqe, Kind, Op};
 use crate::buf::{self, IoBufMut};
@@ -97,16 +97,6 @@ unsafe impl<B: IoBufMut, F: Origin> Op for ReadVectored<B, F> {
 
     fn orphan(self, cqe: Cqe) {
         let (result, bufs, mut origin) = self.complete(cqe);
-        match result {
-            Ok(mut n) => {
-                for buf in &bufs {
-                    let data = buf::bytes(buf);
-                    let part = n.min(data.len());
-                    origin.keep_data(&data[..part]);
-                    n -= part;
-                }
-            }
-            Err(error) => keep(&mut origin, Err(error), 0, &[], false),
-        }
+        keep_scattered(&mut origin, result, &bufs);
     }
 }

@@ -78,6 +78,21 @@ pub(super) fn keep<F: Origin>(origin: &mut F, result: io::Result<usize>, at: usi
     }
 }
 
+/// As [`keep`], of a read into several buffers.
+pub(super) fn keep_scattered<B: IoBufMut, F: Origin>(origin: &mut F, result: io::Result<usize>, bufs: &[B]) {
+    match result {
+        Ok(mut n) => {
+            for buf in bufs {
+                let data = buf::bytes(buf);
+                let part = n.min(data.len());
+                origin.keep_data(&data[..part]);
+                n -= part;
+            }
+        }
+        Err(error) => keep(origin, Err(error), 0, &[], false),
+    }
+}
+
 /// Receives into several buffers, in order.
 #[derive(Debug)]
 pub struct RecvVectored<B, F> {
@@ -114,16 +129,6 @@ unsafe impl<B: IoBufMut, F: Origin> Op for RecvVectored<B, F> {
 
     fn orphan(self, cqe: Cqe) {
         let (result, bufs, mut origin) = self.complete(cqe);
-        match result {
-            Ok(mut n) => {
-                for buf in &bufs {
-                    let data = buf::bytes(buf);
-                    let part = n.min(data.len());
-                    origin.keep_data(&data[..part]);
-                    n -= part;
-                }
-            }
-            Err(error) => keep(&mut origin, Err(error), 0, &[], false),
-        }
+        keep_scattered(&mut origin, result, &bufs);
     }
 }
