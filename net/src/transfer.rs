@@ -14,7 +14,8 @@ use runtime_core::buf::{self, BufResult, IoBuf, IoBufMut};
 use runtime_core::coop;
 use runtime_core::duplex::{Direction, Duplex, Held};
 use runtime_core::fd::Origin;
-use runtime_core::op::poll_add::PollAdd;
+use runtime_core::ladder::ready;
+use runtime_core::op::poll_add::{POLLIN, POLLOUT};
 use runtime_core::op::recv::RecvVectored;
 use runtime_core::op::send::SendVectored;
 use runtime_core::op::{Kind, Rung};
@@ -26,8 +27,26 @@ pub use transmit::{Transmit, WriteAll};
 
 const MSG_PEEK: i32 = 0x2;
 const MSG_WAITALL: i32 = 0x100;
-const POLLIN: i16 = 0x1;
-const POLLOUT: i16 = 0x4;
+
+/// What the end of an operation means for the transfer that it is a part of.
+enum Settled {
+    Done(io::Result<usize>),
+    /// Some of it, or a signal in between: the rest is issued.
+    Again,
+    /// It would block: a poll comes first.
+    NotReady,
+}
+
+impl Settled {
+    #[cold]
+    fn failed(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::Interrupted => Self::Again,
+            io::ErrorKind::WouldBlock => Self::NotReady,
+            _ => Self::Done(Err(error)),
+        }
+    }
+}
 
 /// Reads once; the future is written by hand because it is the hottest there is.
 pub(crate) fn read<B: IoBufMut>(duplex: &Arc<Duplex>, buf: B) -> Receive<'_, B> {
@@ -48,15 +67,6 @@ pub(crate) fn write<B: IoBuf>(duplex: &Arc<Duplex>, buf: B) -> Transmit<'_, B> {
 
 pub(crate) fn write_all<B: IoBuf>(duplex: &Arc<Duplex>, buf: B) -> WriteAll<'_, B> {
     WriteAll::new(duplex, buf)
-}
-
-/// Waits until the descriptor may be ready.
-#[cold]
-async fn ready(held: Held, events: i16) -> Held {
-    coop::count(Kind::PollAdd, Rung::Reissue);
-    let (_events, held) = submit(PollAdd::new(held, events)).await;
-    // An error of the poll shows itself in the operation that is tried again.
-    held
 }
 
 pub(crate) async fn read_vectored<B: IoBufMut>(duplex: &Arc<Duplex>, mut bufs: Vec<B>) -> BufResult<usize, Vec<B>> {
@@ -81,7 +91,7 @@ pub(crate) async fn read_vectored<B: IoBufMut>(duplex: &Arc<Duplex>, mut bufs: V
         match result {
             Ok(0) => return BufResult(held.take_end().map_or(Ok(0), Err), bufs),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = ready(held, POLLIN).await,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = ready(held, POLLIN).await.1,
             result => return BufResult(result, bufs),
         }
     }
@@ -160,7 +170,7 @@ async fn send_vectored<B: IoBuf>(mut held: Held, mut bufs: Vec<B>, skip: usize) 
         (result, bufs, held) = submit(SendVectored::new(held, bufs, skip)).await;
         match result {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = ready(held, POLLOUT).await,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = ready(held, POLLOUT).await.1,
             result => return (result, bufs, held),
         }
     }

@@ -13,15 +13,12 @@ use std::sync::Arc;
 use runtime_core::buf::{self, BufResult, IoBuf, IoBufMut};
 use runtime_core::coop;
 use runtime_core::duplex::{Direction, Duplex, Held};
-use runtime_core::op::poll_add::PollAdd;
+use runtime_core::ladder::ready;
+use runtime_core::op::poll_add::{POLLIN, POLLOUT};
 use runtime_core::op::read::{NO_OFFSET, Read};
 use runtime_core::op::write::Write;
-use runtime_core::op::{Kind, Rung};
 use runtime_core::submit::submit;
 use runtime_core::sys;
-
-const POLLIN: i16 = 0x1;
-const POLLOUT: i16 = 0x4;
 
 /// Makes a pipe: what is written to the [`Sender`] is read from the [`Receiver`].
 ///
@@ -123,7 +120,7 @@ async fn write_some<B: IoBuf>(mut held: Held, mut buf: B, skip: usize) -> (io::R
         (result, buf, held) = submit(Write::new(held, buf, skip, NO_OFFSET)).await;
         match result {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = ready(held, POLLOUT).await,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = ready(held, POLLOUT).await.1,
             result => {
                 if matches!(&result, Err(error) if error.kind() == io::ErrorKind::BrokenPipe) {
                     sys::consume_sigpipe();
@@ -192,17 +189,10 @@ async fn read_some<B: IoBufMut>(mut held: Held, mut buf: B, at: usize) -> (io::R
         match result {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             // No kernel that we support says so: a ring operation waits by itself.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && at == 0 => held = ready(held, POLLIN).await,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && at == 0 => held = ready(held, POLLIN).await.1,
             result => return (result, buf, held),
         }
     }
-}
-
-#[cold]
-async fn ready(held: Held, events: i16) -> Held {
-    coop::count(Kind::PollAdd, Rung::Reissue);
-    let (_events, held) = submit(PollAdd::new(held, events)).await;
-    held
 }
 
 impl AsFd for Sender {

@@ -10,11 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runtime_core::buf::{BufResult, IoBuf, IoBufMut};
-use runtime_core::coop;
 use runtime_core::duplex::Duplex;
+use runtime_core::ladder::ready;
 use runtime_core::op::connect::Connect;
-use runtime_core::op::poll_add::PollAdd;
-use runtime_core::op::{Kind, Rung};
+use runtime_core::op::poll_add::POLLOUT;
 use runtime_core::submit::submit;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
@@ -416,10 +415,8 @@ async fn connect_to(addr: SocketAddr) -> io::Result<TcpStream> {
         Ok(()) => Ok(TcpStream::new(fd)),
         // The ring waits for the connection by itself; should a kernel not, the socket says when it is there.
         Err(error) if is_under_way(&error) => {
-            coop::count(Kind::PollAdd, Rung::Reissue);
-            const POLLOUT: i16 = 0x4;
-            let (ready, fd) = submit(PollAdd::new(fd, POLLOUT)).await;
-            ready?;
+            let (events, fd) = ready(fd, POLLOUT).await;
+            events?;
             match SockRef::from(&fd).take_error()? {
                 Some(error) => Err(error),
                 None => Ok(TcpStream::new(fd)),

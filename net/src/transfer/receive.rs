@@ -17,13 +17,13 @@ use runtime_core::buf::{self, BufResult, IoBufMut};
 use runtime_core::coop;
 use runtime_core::duplex::{Direction, Duplex, Held};
 use runtime_core::fd::Origin;
-use runtime_core::op::poll_add::PollAdd;
+use runtime_core::op::poll_add::{POLLIN, PollAdd};
 use runtime_core::op::recv::Recv;
 use runtime_core::op::{Cqe, Kind, Op, Rung};
 use runtime_core::submit::Flight;
 use runtime_core::wait::Ticket;
 
-use super::{MSG_PEEK, POLLIN};
+use super::{MSG_PEEK, Settled};
 
 /// How much a read is to bring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,11 +152,7 @@ impl<'a, B: IoBufMut> Receive<'a, B> {
                 self.at += n;
                 Settled::Again
             }
-            Err(error) => match error.kind() {
-                io::ErrorKind::Interrupted => Settled::Again,
-                io::ErrorKind::WouldBlock => Settled::NotReady,
-                _ => Settled::Done(Err(error)),
-            },
+            Err(error) => Settled::failed(error),
         }
     }
 
@@ -175,12 +171,6 @@ impl<'a, B: IoBufMut> Receive<'a, B> {
             Err(_refused) => Poll::Ready(BufResult(Cqe::CANCELED.result().map(|n| n as usize), buf)),
         }
     }
-}
-
-enum Settled {
-    Done(io::Result<usize>),
-    Again,
-    NotReady,
 }
 
 impl<B: IoBufMut> Future for Receive<'_, B> {

@@ -18,14 +18,14 @@ use std::task::{Context as Task, Poll, ready};
 use runtime_core::buf::{self, BufResult, IoBuf};
 use runtime_core::coop;
 use runtime_core::duplex::{Direction, Duplex, Held};
-use runtime_core::op::poll_add::PollAdd;
+use runtime_core::op::poll_add::{POLLOUT, PollAdd};
 use runtime_core::op::send::Send;
 use runtime_core::op::{Cqe, Kind, Op, Rung};
 use runtime_core::submit::Flight;
 use runtime_core::sys;
 use runtime_core::wait::Ticket;
 
-use super::{MSG_WAITALL, POLLOUT};
+use super::{MSG_WAITALL, Settled};
 
 /// How much a write is to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,11 +132,7 @@ impl<'a, B: IoBuf> Transmit<'a, B> {
                 self.sent += n;
                 if self.sent >= buf.init_len() { Settled::Done(Ok(self.sent)) } else { Settled::Again }
             }
-            Err(error) => match error.kind() {
-                io::ErrorKind::Interrupted => Settled::Again,
-                io::ErrorKind::WouldBlock => Settled::NotReady,
-                _ => Settled::Done(Err(error)),
-            },
+            Err(error) => Settled::failed(error),
         }
     }
 
@@ -153,12 +149,6 @@ impl<'a, B: IoBuf> Transmit<'a, B> {
             Err(_refused) => Poll::Ready(BufResult(Cqe::CANCELED.result().map(|n| n as usize), buf)),
         }
     }
-}
-
-enum Settled {
-    Done(io::Result<usize>),
-    Again,
-    NotReady,
 }
 
 impl<B: IoBuf> Future for Transmit<'_, B> {

@@ -65,6 +65,7 @@ pub mod task;
 pub mod time;
 
 pub mod exec;
+pub mod ladder;
 pub mod probe;
 #[doc(hidden)]
 pub mod testing;

@@ -6,7 +6,12 @@ use std::io;
 use super::{Cqe, Kind, Op};
 use crate::fd::Origin;
 
-/// Waits once for any of some events (`POLLIN`, `POLLOUT`, …).
+/// There is something to read.
+pub const POLLIN: i16 = libc::POLLIN;
+/// There is room for writing.
+pub const POLLOUT: i16 = libc::POLLOUT;
+
+/// Waits once for any of some events ([`POLLIN`], [`POLLOUT`], …).
 #[derive(Debug)]
 pub struct PollAdd<F> {
     origin: F,
