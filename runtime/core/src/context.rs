@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::driver::Driver;
 use crate::pool::Jobs;
 use crate::ring::{Ring, Setup, StartError};
-use crate::run_queue::{Runnable, Tasks};
+use crate::run_queue::{TaskRef, Tasks};
 use crate::sys;
 use crate::time_queue::Timers;
 use crate::wake::{Arrival, Door, RingId};
@@ -30,12 +30,12 @@ pub(crate) struct Context {
     pub(crate) driver: Driver,
     pub(crate) tasks: Tasks,
     pub(crate) timers: Timers,
-    pub(crate) door: Arc<Door<Runnable>>,
+    pub(crate) door: Arc<Door<TaskRef>>,
     /// Its jobs on the blocking pool.
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) clock: Clock,
     /// Filled and emptied within one visit; kept for its memory.
-    pub(crate) arrivals: RefCell<Vec<Arrival<Runnable>>>,
+    pub(crate) arrivals: RefCell<Vec<Arrival<TaskRef>>>,
     budget_ops: Cell<u32>,
     budget_bytes: Cell<u32>,
     /// This runtime has written to a pipe: its ring may raise SIGPIPE whenever it is entered.

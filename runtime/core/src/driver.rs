@@ -179,10 +179,10 @@ impl Driver {
     ///
     /// `slot` came from [`submit`](Self::submit) of this driver with the same `O`, and its operation was not taken.
     #[inline]
-    pub(crate) unsafe fn poll<O: Op>(&self, slot: &Slot, waker: &Waker) -> Poll<(O, Cqe)> {
+    pub(crate) unsafe fn poll<O: Op>(&self, slot: &Slot, waker: impl FnOnce() -> Waker) -> Poll<(O, Cqe)> {
         if slot.state() != State::Settled {
-            slot.set_waker(waker);
-            // Cloning a waker is foreign code, which may have visited the ring: nobody was there to be woken then.
+            slot.set_waker(waker());
+            // Making a waker is foreign code, which may have visited the ring: nobody was there to be woken then.
             if slot.state() != State::Settled {
                 return Poll::Pending;
             }

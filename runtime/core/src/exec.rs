@@ -23,11 +23,12 @@ use std::sync::Arc;
 use std::task::{Context as Task, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use crate::cell;
 use crate::context::{self, Context};
 use crate::driver::keep_first;
 use crate::metrics::Metrics;
 use crate::ring::{Look, Setup, Wait};
-use crate::run_queue::Runnable;
+use crate::run_queue::TaskRef;
 use crate::sys;
 use crate::task;
 use crate::time_queue::TimerKey;
@@ -247,9 +248,9 @@ fn run_tasks(cx: &Context) {
     let mut started = None;
     let mut look = CLOCK_POLLS;
     for n in 1..=ready {
-        let Some(runnable) = cx.tasks.pop() else { break };
+        let Some(task) = cx.tasks.pop() else { break };
         cx.begin_poll();
-        task::run(runnable);
+        cell::run(cx, task);
         if n == look {
             let now = Instant::now();
             let took = now.saturating_duration_since(*started.get_or_insert(now));
@@ -279,18 +280,13 @@ fn take_arrivals(cx: &Context) {
     task::resume(first);
 }
 
-fn receive(cx: &Context, arrival: Arrival<Runnable>) {
+fn receive(cx: &Context, arrival: Arrival<TaskRef>) {
     match arrival {
-        Arrival::Task(runnable) => cx.tasks.push(runnable),
+        Arrival::Task(task) => cell::receive(cx, task),
         Arrival::Orphan(user_data) => cx.driver.orphan(crate::slot::SlotKey::from_user_data(user_data)),
         Arrival::Timer(bits) => {
             let waker = cx.timers.borrow_mut().remove(TimerKey::from_bits(bits));
             drop(waker);
-        }
-        Arrival::Wake(place) => {
-            if let Some(waker) = cx.tasks.waker_at(place) {
-                waker.wake();
-            }
         }
     }
 }

@@ -13,9 +13,10 @@
 //! | L2 | `ring` `slot` `wake` `wait` `time_queue` `metrics` `pool` | the parts, none of which knows another |
 //! | L3 | `driver` `run_queue` | ring and slots together; tasks as the loop sees them |
 //! | L4 | `context` | one of each, and the thread's pointer to it |
-//! | L5 | `submit` `duplex` `task` `time` `coop` | futures |
-//! | L6 | `exec` `probe` | the run loop, shutdown, reports |
-//! | L7 | `testing` | hooks for tests |
+//! | L5 | `cell` | tasks: a future, its output and who waits for it |
+//! | L6 | `submit` `duplex` `task` `time` `coop` | futures |
+//! | L7 | `exec` `ladder` `probe` | the run loop, shutdown, reports; the arm rung |
+//! | L8 | `testing` | hooks for tests |
 //!
 //! # Invariants
 //!
@@ -57,6 +58,8 @@ mod driver;
 mod run_queue;
 
 mod context;
+
+mod cell;
 
 pub mod coop;
 pub mod duplex;

@@ -200,17 +200,10 @@ impl Slot {
         std::mem::forget(none);
     }
 
-    /// Stores the waker of the future, cloning it only when it differs from the one that is there.
-    pub(crate) fn set_waker(&self, waker: &Waker) {
-        let old = self.waker.take();
-        match old {
-            Some(old) if old.will_wake(waker) => self.waker.set(Some(old)),
-            old => {
-                // Cloning and dropping wakers is foreign code; nothing is borrowed here (I4).
-                self.waker.set(Some(waker.clone()));
-                drop(old);
-            }
-        }
+    /// Stores the waker of the future in place of the one that is there.
+    pub(crate) fn set_waker(&self, waker: Waker) {
+        // Dropping wakers is foreign code; nothing is borrowed here (I4).
+        drop(self.waker.replace(Some(waker)));
     }
 
     /// Where the operation is.

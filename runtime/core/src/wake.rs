@@ -36,17 +36,15 @@ impl RingId {
 /// What can arrive from elsewhere.
 #[derive(Debug)]
 pub(crate) enum Arrival<R> {
-    /// A task that was woken.
+    /// A task that was woken, or made elsewhere.
     Task(R),
     /// An operation (its `user_data`) whose future was dropped while its runtime was not the current one.
     Orphan(u64),
     /// A timer whose future was dropped likewise.
     Timer(u64),
-    /// The task at this place is to be woken, because it was aborted.
-    Wake(u32),
 }
 
-/// A runtime's door. `R` is what stands for a runnable task.
+/// A runtime's door. `R` is a reference to a task.
 pub(crate) struct Door<R> {
     id: RingId,
     handshake: Handshake,

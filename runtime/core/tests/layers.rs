@@ -18,6 +18,7 @@ const LAYERS: &[&[&str]] = &[
     &["ring", "slot", "wake", "time_queue", "wait", "pool", "metrics"],
     &["driver", "run_queue"],
     &["context"],
+    &["cell"],
     &["submit", "duplex", "coop", "task", "time"],
     &["exec", "ladder", "probe"],
     &["testing"],
