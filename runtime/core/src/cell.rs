@@ -352,6 +352,18 @@ fn wake_at_home(data: *const ()) {
     }
 }
 
+/// Wakes a home waker of `cx` now, which runs no foreign code; gives any other back.
+#[inline(always)]
+pub(crate) fn wake_home(cx: &Context, waker: Waker) -> Option<Waker> {
+    if !ptr::eq(waker.vtable(), &AT_HOME) {
+        return Some(waker);
+    }
+    cx.tasks.wake_at(waker.data().addr() as u32);
+    // It has nothing to drop.
+    std::mem::forget(waker);
+    None
+}
+
 /// The waker for something that is only woken at home, while `cx` is the current context: without a reference when it is
 /// that of a task of `cx`, else a clone.
 #[inline(always)]

@@ -257,9 +257,10 @@ impl Driver {
         !self.cancels.borrow().is_empty()
     }
 
-    /// One visit to the kernel: everything queued goes in, then everything completed is stored in its slot.
+    /// One visit to the kernel: everything queued goes in, then everything completed is stored in its slot. `wake_home`
+    /// is given each waker of a settled operation, wakes it if that runs no foreign code, and gives it back if not.
     #[inline(always)]
-    pub(crate) fn visit(&self, wait: Wait) -> io::Result<()> {
+    pub(crate) fn visit(&self, wait: Wait, wake_home: impl Fn(Waker) -> Option<Waker>) -> io::Result<()> {
         let mut ring = self.ring.borrow_mut();
         if self.has_cancels() {
             self.push_cancels(&mut ring);
@@ -273,7 +274,7 @@ impl Driver {
         let (submitted, calls) = ring.enter(wait)?;
         self.counters.submissions.add(submitted);
         self.counters.enters.add(calls);
-        self.reap(&mut ring);
+        self.reap(&mut ring, wake_home);
         Ok(())
     }
 
@@ -293,9 +294,9 @@ impl Driver {
         }
     }
 
-    /// Takes what lies in the completion queue, without a system call.
-    pub(crate) fn fetch(&self) {
-        self.reap(&mut self.ring.borrow_mut());
+    /// Takes what lies in the completion queue, without a system call; otherwise as [`visit`](Self::visit).
+    pub(crate) fn fetch(&self, wake_home: impl Fn(Waker) -> Option<Waker>) {
+        self.reap(&mut self.ring.borrow_mut(), wake_home);
     }
 
     /// The turn visited no kernel.
@@ -305,7 +306,7 @@ impl Driver {
 
     /// Takes everything from the completion queue; runs no foreign code.
     #[inline(always)]
-    fn reap(&self, ring: &mut Ring) {
+    fn reap(&self, ring: &mut Ring, wake_home: impl Fn(Waker) -> Option<Waker>) {
         let mut acts = self.acts.borrow_mut();
         let mut reaped = 0;
         for cqe in ring.completions() {
@@ -317,7 +318,7 @@ impl Driver {
                         self.door_armed.set(false);
                     }
                 }
-                user_data => self.store(SlotKey::from_user_data(user_data), cqe, &mut acts),
+                user_data => self.store(SlotKey::from_user_data(user_data), cqe, &mut acts, &wake_home),
             }
         }
         self.has_acts.set(!acts.is_empty());
@@ -326,7 +327,13 @@ impl Driver {
     }
 
     #[inline(always)]
-    fn store(&self, key: SlotKey, cqe: io_uring::cqueue::Entry, acts: &mut Vec<Act>) {
+    fn store(
+        &self,
+        key: SlotKey,
+        cqe: io_uring::cqueue::Entry,
+        acts: &mut Vec<Act>,
+        wake_home: &impl Fn(Waker) -> Option<Waker>,
+    ) {
         let Some(slot) = self.slots.get(key).filter(|slot| slot.state() == State::Flying) else {
             self.counters.stale_completions.add(1);
             return;
@@ -339,7 +346,7 @@ impl Driver {
             slot.settle(cqe);
             if slot.is_orphan() {
                 acts.push(Act::Finish(key));
-            } else if let Some(waker) = slot.take_waker() {
+            } else if let Some(waker) = slot.take_waker().and_then(wake_home) {
                 // Moved, not cloned: no foreign code runs here.
                 acts.push(Act::Wake(waker));
             }

@@ -336,7 +336,7 @@ impl Drop for Unpark<'_> {
 /// Visits the kernel and acts on what it brought.
 #[inline(never)]
 fn visit(cx: &Context, wait: Wait) {
-    if let Err(error) = cx.driver.visit(wait) {
+    if let Err(error) = cx.driver.visit(wait, |waker| cell::wake_home(cx, waker)) {
         assert_same_process();
         // Nothing that a program can do brings such a ring back; going on would spin.
         panic!("io_uring_enter failed: {error}");
@@ -363,7 +363,7 @@ fn settle(cx: &Context) {
 
 /// Acts on what lies in the completion queue already.
 fn fetch(cx: &Context) {
-    cx.driver.fetch();
+    cx.driver.fetch(|waker| cell::wake_home(cx, waker));
     task::resume(cx.driver.act());
 }
 

@@ -271,7 +271,7 @@ impl Context {
                 self.driver.cancel(key);
             }
             // A failing enter shows itself to the run loop in its next turn.
-            if self.driver.visit(Wait::No).is_err() {
+            if self.driver.visit(Wait::No, |waker| cell::wake_home(self, waker)).is_err() {
                 break;
             }
             quiet = if self.driver.last_reaped() > 0 { 1 } else { quiet + 1 };

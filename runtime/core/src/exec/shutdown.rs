@@ -127,7 +127,7 @@ fn drain(cx: &Context, deadline: Instant) {
             now_ns if now_ns < until => Wait::Until { deadline_ns: until, now_ns },
             _ => Wait::No,
         };
-        if cx.driver.visit(wait).is_err() {
+        if cx.driver.visit(wait, |waker| cell::wake_home(cx, waker)).is_err() {
             // A ring that cannot be entered cannot be drained: what is in flight is leaked.
             return;
         }
