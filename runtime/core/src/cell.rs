@@ -39,7 +39,8 @@ struct TaskCell<F: Future> {
     body: UnsafeCell<Body<F>>,
 }
 
-/// The future until the task is done, then the output, until somebody takes it.
+/// The future until the task is done, then the output, until somebody takes it. Both begin where it begins.
+#[repr(C)]
 union Body<F: Future> {
     future: ManuallyDrop<F>,
     output: ManuallyDrop<Output<F::Output>>,
@@ -71,16 +72,20 @@ pub(crate) unsafe fn new<F: Future + 'static>(future: F, door: Option<Arc<Door<T
     let body = UnsafeCell::new(Body { future: ManuallyDrop::new(future) });
     let cell = Box::into_raw(Box::new(TaskCell { header, body }));
     let Some(at) = NonNull::new(cell.cast::<Header>()) else { unreachable!("a box is not null") };
-    // SAFETY: the state begins with two references.
-    let (task, handle) = unsafe { (TaskRef::from_ptr(TaskPtr(at)), TaskRef::from_ptr(TaskPtr(at))) };
+    // SAFETY: the state begins with two references; this is the one.
+    let task = unsafe { TaskRef::from_ptr(TaskPtr(at)) };
+    // SAFETY: and this the other.
+    let handle = unsafe { TaskRef::from_ptr(TaskPtr(at)) };
     (task, handle)
 }
 
 // ---- what depends on the type of the future -------------------------------------------------------------------------
 
+/// Where the body of a cell is that was made for an `F`.
+///
 /// # Safety
 ///
-/// The cell was made for an `F`, and a reference is held while the result is used.
+/// The cell was, and a reference is held while the result is used.
 #[inline(always)]
 unsafe fn body<F: Future>(task: TaskPtr) -> *mut Body<F> {
     let cell = task.0.cast::<TaskCell<F>>().as_ptr();
@@ -96,9 +101,9 @@ unsafe fn poll<F: Future>(task: TaskPtr, cx: &mut Task<'_>) -> Ended {
     // SAFETY: the caller's promise.
     let body = unsafe { body::<F>(task) };
     // SAFETY: the future is in the body, and nobody else has it.
-    let future = unsafe { &mut (*body).future };
+    let future = unsafe { &mut *body.cast::<F>() };
     // SAFETY: it is never moved: it is dropped where it is.
-    let future = unsafe { Pin::new_unchecked(&mut **future) };
+    let future = unsafe { Pin::new_unchecked(future) };
     let output = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
         Ok(Poll::Pending) => return Ended::No,
         Ok(Poll::Ready(output)) => Ok(output),
@@ -106,8 +111,8 @@ unsafe fn poll<F: Future>(task: TaskPtr, cx: &mut Task<'_>) -> Ended {
     };
     // SAFETY: the future is in the body and is not used again.
     unsafe { drop_future::<F>(task) };
-    // SAFETY: the body is empty.
-    unsafe { (&raw mut (*body).output).write(ManuallyDrop::new(output)) };
+    // SAFETY: the body is empty, and has room for either.
+    unsafe { body.cast::<Output<F::Output>>().write(output) };
     Ended::Yes
 }
 
@@ -117,10 +122,8 @@ unsafe fn poll<F: Future>(task: TaskPtr, cx: &mut Task<'_>) -> Ended {
 unsafe fn drop_future<F: Future>(task: TaskPtr) {
     // SAFETY: the caller's promise.
     let body = unsafe { body::<F>(task) };
-    contained(|| {
-        // SAFETY: the future is in the body, and is dropped in place, once.
-        unsafe { ManuallyDrop::drop(&mut (*body).future) };
-    });
+    // SAFETY: the future is in the body, and is dropped in place, once.
+    contained(|| unsafe { body.cast::<F>().drop_in_place() });
 }
 
 /// # Safety
@@ -130,10 +133,8 @@ unsafe fn drop_future<F: Future>(task: TaskPtr) {
 unsafe fn take_output<F: Future>(task: TaskPtr, to: *mut ()) {
     // SAFETY: the caller's promise.
     let body = unsafe { body::<F>(task) };
-    // SAFETY: the output is in the body and is read once.
-    let output = unsafe { ManuallyDrop::take(&mut (*body).output) };
-    // SAFETY: the caller's promise about the type.
-    unsafe { to.cast::<Output<F::Output>>().write(output) };
+    // SAFETY: the output is in the body and is moved out once.
+    unsafe { ptr::copy_nonoverlapping(body.cast::<Output<F::Output>>(), to.cast(), 1) };
 }
 
 /// # Safety
@@ -142,10 +143,8 @@ unsafe fn take_output<F: Future>(task: TaskPtr, to: *mut ()) {
 unsafe fn drop_output<F: Future>(task: TaskPtr) {
     // SAFETY: the caller's promise.
     let body = unsafe { body::<F>(task) };
-    contained(|| {
-        // SAFETY: the output is in the body, and is dropped in place, once.
-        unsafe { ManuallyDrop::drop(&mut (*body).output) };
-    });
+    // SAFETY: the output is in the body, and is dropped in place, once.
+    contained(|| unsafe { body.cast::<Output<F::Output>>().drop_in_place() });
 }
 
 /// # Safety
@@ -338,12 +337,8 @@ unsafe fn counted(data: *const ()) -> TaskRef {
 
 /// Home wakers: a place in the table of the runtime that is the current one when they are woken. They point at nothing,
 /// so they are sound anywhere; they are only given to slots and timers, which are acted on at home.
-static AT_HOME: RawWakerVTable = RawWakerVTable::new(
-    |data| RawWaker::new(data, &AT_HOME),
-    wake_at_home,
-    wake_at_home,
-    |_| {},
-);
+static AT_HOME: RawWakerVTable =
+    RawWakerVTable::new(|data| RawWaker::new(data, &AT_HOME), wake_at_home, wake_at_home, |_| {});
 
 fn wake_at_home(data: *const ()) {
     // SAFETY: not kept beyond this call.

@@ -1,6 +1,6 @@
 //! Tasks as users see them: [`spawn`], [`JoinHandle`], [`AbortHandle`], [`JoinError`], [`yield_now`], [`spawn_blocking`].
 //!
-//! Owns the types of handles and errors; what a task is made of is in [`cell`](crate::cell). Knows nothing of the ring.
+//! Owns the types of handles and errors; what a task is made of is in `cell.rs`. Knows nothing of the ring.
 
 mod join_set;
 

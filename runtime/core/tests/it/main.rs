@@ -26,4 +26,5 @@ mod shutdown_threads;
 mod soak;
 mod startup;
 mod steady_state;
+mod task_cell;
 mod timer;
