@@ -12,6 +12,7 @@ use crate::driver::Driver;
 use crate::pool::Jobs;
 use crate::ring::{Ring, Setup, StartError};
 use crate::run_queue::{TaskRef, Tasks};
+use crate::spin::Spin;
 use crate::sys;
 use crate::time_queue::Timers;
 use crate::wake::{Arrival, Door, RingId};
@@ -34,6 +35,7 @@ pub(crate) struct Context {
     /// Its jobs on the blocking pool.
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) clock: Clock,
+    pub(crate) spin: Spin,
     /// Filled and emptied within one visit; kept for its memory.
     pub(crate) arrivals: RefCell<Vec<Arrival<TaskRef>>>,
     budget_ops: Cell<u32>,
@@ -45,7 +47,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(setup: &Setup) -> Result<Rc<Self>, StartError> {
+    pub(crate) fn new(setup: &Setup, spin: Duration) -> Result<Rc<Self>, StartError> {
         // Asked for once, so that the answer is the parent's.
         sys::same_process();
         let ring = Ring::new(setup)?;
@@ -58,6 +60,7 @@ impl Context {
             door,
             jobs: Arc::default(),
             clock: Clock::new(),
+            spin: Spin::new(spin),
             arrivals: RefCell::new(Vec::new()),
             budget_ops: Cell::new(BUDGET_OPS),
             budget_bytes: Cell::new(BUDGET_BYTES),

@@ -246,6 +246,11 @@ impl Driver {
         }
     }
 
+    /// Whether [`look`](Self::look) can tell that completions came.
+    pub(crate) fn shows_completions(&self) -> bool {
+        self.ring.borrow().shows_completions()
+    }
+
     /// Whether something waits for the act phase, so that a wait would be wrong. Completions that lie in the queue, or
     /// only wait to be put there, are no reason: the kernel looks for them before it sleeps.
     pub(crate) fn has_acts(&self) -> bool {

@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | L0 | `buf` `fd` `lock` `sys` | memory, descriptors, system calls |
 //! | L1 | `op` | one file per operation |
-//! | L2 | `ring` `slot` `wake` `wait` `time_queue` `metrics` `pool` | the parts, none of which knows another |
+//! | L2 | `ring` `slot` `wake` `wait` `spin` `time_queue` `metrics` `pool` | the parts, none of which knows another |
 //! | L3 | `driver` `run_queue` | ring and slots together; tasks as the loop sees them |
 //! | L4 | `context` | one of each, and the thread's pointer to it |
 //! | L5 | `cell` | tasks: a future, its output and who waits for it |
@@ -50,6 +50,7 @@ pub mod metrics;
 mod pool;
 pub mod ring;
 mod slot;
+mod spin;
 mod time_queue;
 pub mod wait;
 mod wake;

@@ -26,6 +26,10 @@ pub struct Metrics {
     pub polls: u64,
     /// Times that the thread went to sleep in the kernel.
     pub parks: u64,
+    /// Times that the thread looked for work for a moment before it would have gone to sleep.
+    pub spins: u64,
+    /// Times that this found some.
+    pub spins_won: u64,
     /// Wakes that came from other threads.
     pub foreign_wakes: u64,
     /// Operations whose future was dropped before they were over.
@@ -69,6 +73,8 @@ pub(crate) struct Counters {
     pub(crate) turns: Counter,
     pub(crate) polls: Counter,
     pub(crate) parks: Counter,
+    pub(crate) spins: Counter,
+    pub(crate) spins_won: Counter,
     pub(crate) foreign_wakes: Counter,
     pub(crate) orphans: Counter,
     pub(crate) cancels: Counter,
@@ -87,6 +93,8 @@ impl Counters {
             turns: Counter::default(),
             polls: Counter::default(),
             parks: Counter::default(),
+            spins: Counter::default(),
+            spins_won: Counter::default(),
             foreign_wakes: Counter::default(),
             orphans: Counter::default(),
             cancels: Counter::default(),
@@ -110,6 +118,8 @@ impl Counters {
             turns: self.turns.get(),
             polls: self.polls.get(),
             parks: self.parks.get(),
+            spins: self.spins.get(),
+            spins_won: self.spins_won.get(),
             foreign_wakes: self.foreign_wakes.get(),
             orphans: self.orphans.get(),
             cancels: self.cancels.get(),

@@ -157,6 +157,11 @@ impl Ring {
         self.backlog.drain(..).map(|entry| entry.get_user_data()).collect()
     }
 
+    /// Whether [`look`](Self::look) can tell that completions came.
+    pub(crate) fn shows_completions(&self) -> bool {
+        self.features.taskrun_flag || !self.features.defer_taskrun
+    }
+
     /// What there is to do with the kernel, seen without a system call.
     #[inline(always)]
     pub(crate) fn look(&mut self) -> Look {

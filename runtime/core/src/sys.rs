@@ -68,6 +68,49 @@ pub fn monotonic_ns() -> u64 {
     ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
 }
 
+/// Cores that this process may use, as it was when this was first asked.
+pub fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
+}
+
+/// Whether the process has a CPU quota (cgroup v2 `cpu.max`, v1 `cpu.cfs_quota_us`), as it was when this was first asked.
+pub fn has_cpu_quota() -> bool {
+    static QUOTA: OnceLock<bool> = OnceLock::new();
+    *QUOTA.get_or_init(|| {
+        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let is_limited = |file: std::path::PathBuf| std::fs::read_to_string(file).is_ok_and(|text| is_cpu_quota(&text));
+        groups.lines().any(|line| {
+            let Some((controllers, path)) = line.split_once(':').and_then(|(_, rest)| rest.split_once(':')) else {
+                return false;
+            };
+            let (root, file) = match controllers {
+                "" => ("/sys/fs/cgroup", "cpu.max"),
+                cpu if cpu.split(',').any(|name| name == "cpu") => ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us"),
+                _ => return false,
+            };
+            // A limit holds for everything below the group that has it. In a container the path may be the host's, and
+            // the root what is its own.
+            let path = std::path::Path::new(path.trim_start_matches('/'));
+            path.ancestors().any(|group| is_limited(std::path::Path::new(root).join(group).join(file)))
+        })
+    })
+}
+
+fn is_cpu_quota(text: &str) -> bool {
+    text.split_ascii_whitespace().next().is_some_and(|quota| quota.parse::<u64>().is_ok())
+}
+
+/// How often this thread was taken off its core for others (`getrusage(2)`).
+pub fn preemptions() -> u64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: writes one structure.
+    let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    // SAFETY: zeroes are a valid value of it.
+    let usage = unsafe { usage.assume_init() };
+    if result == 0 { usage.ru_nivcsw as u64 } else { 0 }
+}
+
 /// The kernel's release as (major, minor), (0, 0) when it cannot be read.
 pub fn kernel_version() -> (u32, u32) {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -216,6 +259,12 @@ mod tests {
     #[test]
     fn the_kernel_version_is_readable() {
         assert!(kernel_version() >= (6, 1));
+    }
+
+    #[test]
+    fn a_quota_is_a_number_and_its_absence_is_not() {
+        assert!(is_cpu_quota("50000 100000\n") && is_cpu_quota("200000\n"));
+        assert!(!is_cpu_quota("max 100000\n") && !is_cpu_quota("-1\n") && !is_cpu_quota(""));
     }
 
     #[test]

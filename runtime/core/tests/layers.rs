@@ -15,7 +15,7 @@ use std::{
 const LAYERS: &[&[&str]] = &[
     &["buf", "fd", "lock", "sys"],
     &["op"],
-    &["ring", "slot", "wake", "time_queue", "wait", "pool", "metrics"],
+    &["ring", "slot", "wake", "spin", "time_queue", "wait", "pool", "metrics"],
     &["driver", "run_queue"],
     &["context"],
     &["cell"],
