@@ -1,6 +1,6 @@
 //! The runtime: `echo`, `accept` and `exec`, see the README.
 //!
-//! The servers come to an orderly end after `requests=N` or `conns=N`, and print what the runtime has counted.
+//! `spin=off` switches the spin before the park off. The servers come to an orderly end after `requests=N` or `conns=N`, and print what the runtime has counted.
 
 #![forbid(unsafe_code)]
 
@@ -18,9 +18,12 @@ fn main() -> ExitCode {
 
 fn run(mut args: Args) -> Result<()> {
     serve::bounds(&mut args)?;
+    let spins = args.value("spin", "on".to_owned())? == "on";
+    let mut ours = if spins { Ours::new()? } else { Ours::without_spin()? };
     match args.command() {
-        "echo" => Ours::new()?.block_on(echo(args)),
-        "accept" => Ours::new()?.block_on(accept(args)),
+        "echo" => ours.block_on(echo(args)),
+        "accept" => ours.block_on(accept(args)),
+        // It makes a runtime of its own.
         "exec" => exec::command::<Ours>(args),
         _ => Err("usage: ours echo|accept|exec key=value…".into()),
     }

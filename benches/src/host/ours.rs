@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::time::Duration;
 
 use runtime::task::JoinHandle;
 use runtime::{Builder, Runtime};
@@ -15,6 +16,13 @@ pub struct Ours(Runtime);
 impl fmt::Debug for Ours {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ours").finish_non_exhaustive()
+    }
+}
+
+impl Ours {
+    /// One that goes to sleep at once when it has nothing to do.
+    pub fn without_spin() -> Result<Self> {
+        Ok(Self(Builder::new().spin(Duration::ZERO).build()?))
     }
 }
 
