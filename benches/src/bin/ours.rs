@@ -7,7 +7,7 @@
 use std::process::ExitCode;
 
 use benches::host::{Host, Ours};
-use benches::{exec, serve};
+use benches::{exec, pingpong, serve, timer};
 use runtime::net::{TcpListener, TcpStream};
 use runtime_limit::Result;
 use runtime_limit::args::Args;
@@ -25,7 +25,9 @@ fn run(mut args: Args) -> Result<()> {
         "accept" => ours.block_on(accept(args)),
         // It makes a runtime of its own.
         "exec" => exec::command::<Ours>(args),
-        _ => Err("usage: ours echo|accept|exec key=value…".into()),
+        "timer" => timer::command::<Ours>(args),
+        "pingpong" => pingpong::command(args, move || if spins { Ours::new() } else { Ours::without_spin() }),
+        _ => Err("usage: ours echo|accept|exec|timer|pingpong key=value…".into()),
     }
 }
 

@@ -8,7 +8,7 @@ use runtime::task::JoinHandle;
 use runtime::{Builder, Runtime};
 use runtime_limit::Result;
 
-use super::Host;
+use super::{Host, Timers};
 
 /// A runtime as `Builder` makes it.
 pub struct Ours(Runtime);
@@ -42,5 +42,13 @@ impl Host for Ours {
         F: Future<Output: Send + 'static> + Send + 'static,
     {
         runtime::spawn(future)
+    }
+}
+
+impl Timers for Ours {
+    type Sleep = runtime::time::Sleep;
+
+    fn sleep(duration: Duration) -> Self::Sleep {
+        runtime::time::sleep(duration)
     }
 }
