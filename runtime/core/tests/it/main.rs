@@ -24,6 +24,7 @@ mod shutdown_faults;
 mod shutdown_process;
 mod shutdown_threads;
 mod soak;
+mod spin;
 mod startup;
 mod steady_state;
 mod task_cell;
