@@ -9,7 +9,7 @@ use runtime::io::prelude::*;
 use runtime::io::{BufReader, BufStream, BufWriter};
 use runtime::time::timeout;
 
-use crate::peer::{Peer, ends, finish, ms, pair, pattern, reset, run, secs, start_and_drop, within};
+use crate::peer::{Peer, ends, finish, ms, pair, pattern, reset, run, secs, start_and_drop, until, within};
 use crate::support::Rng;
 
 /// Lines of text that tell their number and their length.
@@ -134,10 +134,10 @@ fn searches_fills_and_exact_reads_mix_under_time_limits() {
                     }
                     _ => {
                         let mut data = Vec::new();
-                        let read = async || (&mut reader).take(size as u64).read_to_end(&mut data).await;
-                        // A dropped one goes on with a smaller limit.
                         let limit = Duration::from_micros(rng.below(120));
-                        if timeout(limit, async { let mut read = read; read().await }).await.is_err() {
+                        let read = async { (&mut reader).take(size as u64).read_to_end(&mut data).await };
+                        // What came before the drop is in `data` and counts.
+                        if timeout(limit, read).await.is_err() {
                             dropped += 1;
                         }
                         assert_eq!(data, &expected[at..at + data.len()], "taken at {at}, seed {seed}");
@@ -220,7 +220,7 @@ fn a_stream_of_lines_keeps_its_read_when_a_next_is_dropped() {
 }
 
 #[test]
-fn a_dropped_flush_is_told_and_an_undisturbed_one_is_exact() {
+fn a_dropped_flush_is_told_to_the_next_write_and_the_connection_ends() {
     run(secs(30), async {
         let (stream, mut peer) = pair().await;
         stream.set_send_buffer_size(4096).unwrap();
@@ -234,7 +234,11 @@ fn a_dropped_flush_is_told_and_an_undisturbed_one_is_exact() {
                 assert!(error.to_string().contains("dropped half-way"), "{error}");
                 assert_eq!(writer.buffer(), b"");
                 drop(writer);
-                let _ = ends(&mut peer);
+                let end = std::thread::spawn(move || ends(&mut peer));
+                until("the end of what was sent", secs(10), || end.is_finished()).await;
+                // A part of it, and no more than was held back.
+                let received = end.join().unwrap().unwrap();
+                assert!(received <= 8 << 20, "{received} bytes");
                 return;
             }
         }
@@ -258,12 +262,12 @@ fn requests_and_answers_through_both_buffers() {
         let mut stream = BufStream::with_capacity(100, 100, stream);
         let mut request = String::new();
         while stream.read_line_max(1000, &mut request).await.unwrap() > 0 {
-            let answer = std::mem::take(&mut request).trim_end().to_uppercase();
+            let answer = std::mem::take(&mut request).trim_end_matches(['\r', '\n']).to_uppercase();
             stream.write_all(answer).await.0.unwrap();
             stream.write_u8(b'\n').await.unwrap();
         }
         stream.shutdown().await.unwrap();
         let expected: String = (0..200).map(|number| line(number).to_uppercase() + "\n").collect();
-        assert_eq!(client.join().unwrap(), expected);
+        assert!(client.join().unwrap() == expected);
     });
 }
