@@ -19,6 +19,7 @@ mod executor_two;
 mod fork;
 mod io_model;
 mod io_read;
+mod io_steady;
 mod io_write;
 mod join_set;
 mod regressions;
