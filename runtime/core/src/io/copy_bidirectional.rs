@@ -25,12 +25,12 @@ use super::{AsyncRead, AsyncWrite, copy};
 /// # Examples
 ///
 /// ```no_run
-/// use runtime_net::{TcpListener, TcpStream};
+/// use runtime::net::{TcpListener, TcpStream};
 /// # async fn proxy() -> std::io::Result<()> {
 /// let listener = TcpListener::bind("127.0.0.1:8080").await?;
 /// let (client, _) = listener.accept().await?;
 /// let server = TcpStream::connect("127.0.0.1:9000").await?;
-/// let (up, down) = runtime_core::io::copy_bidirectional(&client, &server).await?;
+/// let (up, down) = runtime::io::copy_bidirectional(&client, &server).await?;
 /// println!("{up} bytes there, {down} bytes back");
 /// # Ok(())
 /// # }

@@ -210,7 +210,7 @@ fn memory_is_a_sink() {
     let mut cursor = Cursor::new([0; 2]);
     assert_eq!(drive(cursor.write("abc")).0.unwrap(), 2);
     let mut boxed: Box<Vec<u8>> = Box::default();
-    drive((&mut boxed).write_all(vec![1, 2])).0.unwrap();
+    drive(boxed.write_all(vec![1, 2])).0.unwrap();
     assert_eq!(*boxed, [1, 2]);
     assert_eq!(drive(void().write_vectored(vec!["a", "bc"])).0.unwrap(), 3);
     drive(empty().write_all("abc")).0.unwrap();
