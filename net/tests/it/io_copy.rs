@@ -188,3 +188,15 @@ fn buffered_halves_are_joined_again() {
         assert_eq!(ends(&mut peer).unwrap(), 4);
     });
 }
+
+#[test]
+fn wrappers_move_to_another_thread_like_what_they_wrap() {
+    fn is_send<T: Send>(_: T) {}
+    run(secs(20), async {
+        let (stream, _peer) = pair().await;
+        let (reader, writer) = stream.into_split();
+        is_send(BufReader::new(reader).chain(std::io::Cursor::new("x")).take(5).lines());
+        is_send(BufWriter::new(writer));
+        is_send(runtime::io::BufStream::new(pair().await.0));
+    });
+}

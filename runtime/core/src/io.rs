@@ -31,7 +31,11 @@ mod take;
 mod trivial;
 mod write;
 
+use std::future::poll_fn;
 use std::io;
+use std::task::Poll;
+
+use crate::coop;
 
 pub use buf_read::{AsyncBufRead, AsyncBufReadExt};
 pub use buf_reader::BufReader;
@@ -69,6 +73,20 @@ fn allocate(len: usize) -> io::Result<Vec<u8>> {
         Ok(()) => Ok(buf),
         Err(_) => Err(io::ErrorKind::OutOfMemory.into()),
     }
+}
+
+/// Spends an operation of `bytes` that needs no kernel, once the task has budget for one. What is read out of a buffer
+/// counts too: a peer that sends 64 KiB of short requests would otherwise have them all answered in one poll.
+async fn spend(bytes: usize) {
+    poll_fn(|task| {
+        if coop::has_budget() {
+            coop::spend(bytes);
+            return Poll::Ready(());
+        }
+        task.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 fn is_interrupted(error: &io::Error) -> bool {

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io;
 
 use super::lines::{Lines, Split};
-use super::{AsyncRead, reserve};
+use super::{AsyncRead, reserve, spend};
 
 /// A source that reads ahead into a buffer of its own.
 ///
@@ -213,6 +213,7 @@ pub(super) async fn find<R: AsyncBufRead + ?Sized>(
     max_len: usize,
     seen: &mut usize,
 ) -> io::Result<usize> {
+    let mut waited = false;
     loop {
         let buffered = reader.buffer();
         let found = buffered.get(*seen..).and_then(|new| position(delimiter, new)).map(|at| *seen + at);
@@ -220,9 +221,13 @@ pub(super) async fn find<R: AsyncBufRead + ?Sized>(
             return Err(too_long(max_len));
         }
         if let Some(at) = found {
+            if !waited {
+                spend(at).await;
+            }
             return Ok(at + 1);
         }
         *seen = buffered.len();
+        waited = true;
         if reader.fill_more().await? == 0 {
             return Ok(reader.buffer().len());
         }

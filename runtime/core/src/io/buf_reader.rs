@@ -18,7 +18,7 @@ use std::io;
 use std::mem;
 
 use super::write::pass_writes_on;
-use super::{AsyncBufRead, AsyncRead, AsyncWrite, CHUNK_BYTES, is_interrupted, reserve};
+use super::{AsyncBufRead, AsyncRead, AsyncWrite, CHUNK_BYTES, is_interrupted, reserve, spend};
 use crate::buf::{self, BufResult, IoBuf, IoBufMut};
 
 /// Reads ahead in pieces of 64 KiB, so that many small reads cost one operation.
@@ -182,6 +182,8 @@ impl<R: AsyncRead> AsyncRead for BufReader<R> {
                 buf::fill(&mut buf, &[]);
                 return BufResult(Err(error), buf);
             }
+        } else {
+            spend(buf.capacity().min(self.buffer().len())).await;
         }
         let n = self.serve(&mut buf, 0);
         BufResult(Ok(n), buf)
@@ -196,6 +198,8 @@ impl<R: AsyncRead> AsyncRead for BufReader<R> {
             if let Err(error) = self.fill_more().await {
                 return BufResult(Err(error), bufs);
             }
+        } else {
+            spend(room.min(self.buffer().len())).await;
         }
         let n = bufs.iter_mut().map(|buf| self.serve(buf, 0)).sum();
         BufResult(Ok(n), bufs)
@@ -210,6 +214,9 @@ impl<R: AsyncRead> AsyncRead for BufReader<R> {
             let BufResult(result, part) = self.inner.read_exact(buf.slice(at..)).await;
             self.consume(at);
             return BufResult(result, part.into_inner());
+        }
+        if self.buffer().len() >= wanted {
+            spend(wanted).await;
         }
         while self.buffer().len() < wanted {
             let failure = match self.fill_more().await {

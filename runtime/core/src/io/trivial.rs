@@ -2,13 +2,10 @@
 //!
 //! A loop over them would keep its thread, so they spend from their task's budget like an operation of the kernel.
 
-use std::future::poll_fn;
 use std::io;
-use std::task::Poll;
 
-use super::{AsyncBufRead, AsyncRead, AsyncWrite};
+use super::{AsyncBufRead, AsyncRead, AsyncWrite, spend};
 use crate::buf::{self, BufResult, IoBuf, IoBufMut};
-use crate::coop;
 
 /// A source at its end, which is also a sink like [`sink`].
 #[derive(Debug, Clone, Copy, Default)]
@@ -63,19 +60,6 @@ pub fn sink() -> Sink {
 /// ```
 pub fn repeat(byte: u8) -> Repeat {
     Repeat { byte }
-}
-
-/// Spends an operation of `bytes`, once the task has budget for one.
-async fn spend(bytes: usize) {
-    poll_fn(|task| {
-        if coop::has_budget() {
-            coop::spend(bytes);
-            return Poll::Ready(());
-        }
-        task.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 impl AsyncRead for Empty {

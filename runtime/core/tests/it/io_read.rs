@@ -178,6 +178,17 @@ fn a_line_may_cross_the_seam_of_a_chain() {
     assert_eq!(all, ["one", "two", "three"]);
 }
 
+#[test]
+fn what_the_second_of_a_chain_has_read_ahead_comes_into_view_at_once() {
+    let mut second = BufReader::new(&b"two\nthree"[..]);
+    drive(second.fill_buf()).unwrap();
+    let mut lines = BufReader::new(&b"one\n"[..]).chain(second).lines();
+    for expected in ["one", "two", "three"] {
+        assert_eq!(drive(lines.next_line()).unwrap().unwrap(), expected);
+    }
+    assert!(drive(lines.next()).is_none());
+}
+
 // ---- buffered reading --------------------------------------------------------------------------------------------------
 
 #[test]
@@ -358,4 +369,32 @@ fn a_slice_of_a_buffer_receives_its_part_only() {
     let BufResult(result, part) = drive(BufReader::with_capacity(2, source(b"abcdef", [])).read_exact(part));
     result.unwrap();
     assert_eq!(part.into_inner(), b"..abc...");
+}
+
+#[test]
+fn a_task_that_finds_everything_in_its_buffer_lets_others_run() {
+    let _watchdog = watchdog(Duration::from_secs(20));
+    runtime::Runtime::new().unwrap().block_on(async {
+        let turns = std::rc::Rc::new(std::cell::Cell::new(0));
+        let counted = std::rc::Rc::clone(&turns);
+        let other = runtime::spawn(async move {
+            loop {
+                counted.set(counted.get() + 1);
+                runtime::task::yield_now().await;
+            }
+        });
+        let data = vec![b'\n'; 20_000];
+        let mut lines = BufReader::new(&data[..]).lines();
+        for _ in 0..10_000 {
+            assert_eq!(lines.next_line().await.unwrap().unwrap(), "");
+        }
+        let by_lines = turns.replace(0);
+        assert!(by_lines >= 50, "{by_lines} turns during ten thousand lines");
+        let mut reader = lines.into_inner();
+        for _ in 0..10_000 {
+            reader.read_u8().await.unwrap();
+        }
+        assert!(turns.get() >= 50, "{} turns during ten thousand bytes", turns.get());
+        other.abort();
+    });
 }

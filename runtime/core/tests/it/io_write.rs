@@ -146,6 +146,18 @@ fn copies_are_exact_whatever_the_pieces() {
 }
 
 #[test]
+fn copies_move_64_kib_at_a_time() {
+    let mut from = source(&vec![7; 1 << 20], []);
+    let mut to = sink([]);
+    drive(runtime::io::copy(&mut from, &mut to)).unwrap();
+    assert_eq!((from.calls, to.calls), (17, 16));
+    let mut from = BufReader::new(source(&vec![7; 1 << 20], []));
+    let mut to = sink([]);
+    drive(runtime::io::copy_buf(&mut from, &mut to)).unwrap();
+    assert_eq!((from.get_ref().calls, to.calls), (17, 16));
+}
+
+#[test]
 fn copy_holds_nothing_back_while_the_source_waits() {
     for buffered in [false, true] {
         let mut from = BufReader::new(source(b"xrest", [Move(1), Wait, Wait]));
