@@ -26,7 +26,9 @@ use crate::buf::{self, BufResult, IoBuf, IoBufMut};
 /// so that a stream with a hole is not taken for a whole one. Give whole frames their time limit, or give up the
 /// connection when it has passed.
 ///
-/// An *error* of the sink loses nothing: what was not written stays, and the next flush goes on with it.
+/// An *error* of the sink loses nothing: what was not written stays, and the next flush goes on with it. For that a flush
+/// is as many writes as the sink needs, so give a stream that others write to as well (`&TcpStream`) whole frames with
+/// `write_all` instead.
 ///
 /// # Examples
 ///

@@ -95,7 +95,9 @@ impl<R: AsyncBufRead> Split<R> {
                 Ok((len > 0).then_some(len))
             }
             Err(error) => {
-                self.ended = error.kind() == io::ErrorKind::InvalidData;
+                // The source may have an `InvalidData` of its own.
+                let too_long = self.reader.buffer().len() > self.max_len;
+                self.ended = too_long && error.kind() == io::ErrorKind::InvalidData;
                 Err(error)
             }
         }

@@ -79,13 +79,19 @@ async fn read_to_end<R: AsyncRead + ?Sized>(reader: &mut R, buf: &mut Vec<u8>) -
     let mut piece = allocate(CHUNK_BYTES)?;
     let before = buf.len();
     loop {
-        // Before the read, so that what it brings has a place.
-        reserve(buf, piece.capacity())?;
+        if buf.len() >= piece.capacity() {
+            // Before the read, so that what it brings has a place. What is small so far is not made large for it.
+            reserve(buf, piece.capacity())?;
+        }
         let result;
         BufResult(result, piece) = reader.read(piece).await;
         match result {
             Ok(0) => return Ok(buf.len() - before),
-            Ok(n) => buf.extend_from_slice(&piece[..n.min(piece.len())]),
+            Ok(n) => {
+                piece.truncate(n);
+                reserve(buf, piece.len())?;
+                buf.extend_from_slice(&piece);
+            }
             Err(error) if is_interrupted(&error) => {}
             Err(error) => return Err(error),
         }
