@@ -12,7 +12,7 @@
 //!    finds them. Whatever needs several reads either gathers inside a reader that keeps them ([`AsyncBufRead`]), or
 //!    says in its `# Cancel safety` what it loses.
 //! 3. **Counts of foreign code are hints.** A stream of the user's may lie; a count is used only up to what the buffer
-//!    itself says, so that no lie ends in a panic.
+//!    itself says, so that no lie ends in a panic or in a loop without end.
 //! 4. **Memory that a peer decides on is asked for**, never assumed: growing fails with `OutOfMemory`.
 
 mod buf_read;

@@ -42,7 +42,7 @@ where
     loop {
         let result;
         BufResult(result, buf) = flush_while_waiting(pin!(reader.read(buf)), writer, &mut unflushed).await?;
-        match result {
+        match result.map(|n| n.min(buf.len())) {
             Ok(0) => break,
             Ok(n) => buf.truncate(n),
             Err(error) if is_interrupted(&error) => continue,

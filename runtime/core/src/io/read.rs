@@ -101,9 +101,9 @@ async fn read_whole<R: AsyncRead + ?Sized, B: IoBufMut>(reader: &mut R, mut buf:
         let BufResult(result, part) = reader.read(buf.slice(at..)).await;
         let came = part.init_len();
         buf = part.into_inner();
-        match result {
+        match result.map(|n| n.min(came)) {
             Ok(0) => return BufResult(Err(io::ErrorKind::UnexpectedEof.into()), buf),
-            Ok(n) => at += n.min(came),
+            Ok(n) => at += n,
             Err(error) if is_interrupted(&error) => {}
             Err(error) => return BufResult(Err(error), buf),
         }

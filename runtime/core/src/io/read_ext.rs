@@ -85,7 +85,7 @@ async fn read_to_end<R: AsyncRead + ?Sized>(reader: &mut R, buf: &mut Vec<u8>) -
         }
         let result;
         BufResult(result, piece) = reader.read(piece).await;
-        match result {
+        match result.map(|n| n.min(piece.len())) {
             Ok(0) => return Ok(buf.len() - before),
             Ok(n) => {
                 piece.truncate(n);

@@ -3,7 +3,7 @@
 use std::io::{Cursor, ErrorKind};
 
 use runtime::io::prelude::*;
-use runtime::io::{BufReader, BufResult, BufStream, BufWriter, IoBuf, empty, sink as void};
+use runtime::io::{BufReader, BufResult, BufStream, BufWriter, IoBuf, IoBufMut, empty, sink as void};
 
 use crate::io_script::{Fail, INTERRUPT, Move, Script, Wait, drive, insist, sink, source};
 
@@ -204,6 +204,51 @@ fn a_dropped_copy_buf_goes_on_where_it_was() {
     let mut to = sink(steps());
     insist(1, async || runtime::io::copy_buf(&mut from, &mut to).await).unwrap();
     assert!(to.taken == data);
+}
+
+/// Says that it has moved everything there is, and moves nothing.
+struct Liar;
+
+impl AsyncRead for Liar {
+    async fn read<B: IoBufMut>(&mut self, buf: B) -> BufResult<usize, B> {
+        BufResult(Ok(usize::MAX), buf)
+    }
+}
+
+impl AsyncWrite for Liar {
+    async fn write<B: IoBuf>(&mut self, buf: B) -> BufResult<usize, B> {
+        BufResult(Ok(usize::MAX), buf)
+    }
+
+    async fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    async fn shutdown(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_stream_that_lies_about_its_counts_ends_in_no_panic_and_no_loop() {
+    let eof = |result: std::io::Result<()>| assert_eq!(result.unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    eof(drive(Liar.read_exact(Vec::with_capacity(8))).0);
+    drive(Liar.read_exact([1; 8])).0.unwrap();
+    let mut all = Vec::new();
+    assert_eq!(drive(Liar.read_to_end(&mut all)).unwrap(), 0);
+    assert_eq!(drive(runtime::io::copy(&mut Liar, &mut Liar)).unwrap(), 0);
+    let mut reader = BufReader::with_capacity(4, Liar);
+    eof(drive(reader.read_exact(Vec::with_capacity(2))).0);
+    eof(drive(reader.read_exact(Vec::with_capacity(9))).0);
+    assert_eq!(drive(reader.read_until(b'x', &mut all)).unwrap(), 0);
+    assert_eq!(drive(Liar.take(3).read_exact(Vec::with_capacity(2))).0.unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    drive(Liar.write_all("abc")).0.unwrap();
+    drive(Liar.write_all_vectored(vec!["abc", "d"])).0.unwrap();
+    let mut writer = BufWriter::with_capacity(4, Liar);
+    drive(writer.write_all("abc")).0.unwrap();
+    drive(writer.write_all("def")).0.unwrap();
+    drive(writer.flush()).unwrap();
+    assert_eq!(drive(runtime::io::copy_buf(&mut &b"abc"[..], &mut writer)).unwrap(), 3);
 }
 
 // ---- sinks in memory ---------------------------------------------------------------------------------------------------
