@@ -5,6 +5,7 @@
 
 mod addr;
 mod tcp;
+mod traits;
 mod transfer;
 
 pub use addr::{ToSocketAddrs, lookup_host};

@@ -35,6 +35,34 @@
 //! be written, anything that is an [`IoBufMut`](io::IoBufMut) can be read into; [`slice`](io::IoBuf::slice) restricts
 //! an operation to a part.
 //!
+//! # Sources and sinks
+//!
+//! Code that is to work with any stream takes [`AsyncRead`](io::AsyncRead) and [`AsyncWrite`](io::AsyncWrite), which
+//! sockets, pipes and memory implement; `use runtime::io::prelude::*` brings all their methods. [`BufReader`](io::BufReader)
+//! reads ahead and finds lines, [`BufWriter`](io::BufWriter) gathers small writes, [`copy`](io::copy) moves everything.
+//! The streams' own methods take `&self`, the traits' take `&mut self`; `&TcpStream` has the traits too, so one stream can
+//! be read in one place and written in another.
+//!
+//! ```
+//! use runtime::io::{AsyncBufReadExt, AsyncWrite, BufReader};
+//! use runtime::net::{TcpListener, TcpStream};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! # runtime::Runtime::new()?.block_on(async {
+//! let listener = TcpListener::bind("127.0.0.1:0").await?;
+//! let mut client = TcpStream::connect(listener.local_addr()?).await?;
+//! let (server, _) = listener.accept().await?;
+//! AsyncWrite::write_all(&mut client, "one\r\ntwo\n").await.0?;
+//! drop(client);
+//! let mut lines = BufReader::new(&server).lines().max_len(1000); // an endless line is an error, not all memory
+//! while let Some(line) = lines.next().await {
+//!     println!("{}", line?);
+//! }
+//! # Ok(())
+//! # })
+//! # }
+//! ```
+//!
 //! # Dropping a future
 //!
 //! is always safe, and loses nothing that belongs to a resource:
@@ -43,7 +71,10 @@
 //! |---|---|
 //! | `accept`, `Incoming::next` | the connection stays in the listener's queue |
 //! | `read`, `read_exact`, `peek` | bytes that had arrived are what the next read returns, in order |
+//! | `read_until`, `read_line`, `Lines::next` | a line of which only some has come stays in the reader |
 //! | `write`, `write_all` | any part may have been sent; later writes never overtake it |
+//! | `BufWriter::flush` | any part of what was held back may have been sent; the next write says so |
+//! | `io::copy` | up to 64 KiB that were read and not written; `copy_buf` keeps them in the reader |
 //! | `connect`, `File::open` | the socket or file is closed |
 //! | `sleep`, `timeout` | the timer is removed |
 //! | a [`JoinHandle`](task::JoinHandle) | the task goes on, detached |
@@ -93,9 +124,10 @@ pub mod pipe {
     pub use runtime_pipe::*;
 }
 
-/// Owned buffers and their results.
+/// Owned buffers and their results, and reading and writing whatever the source.
 pub mod io {
     pub use runtime_core::buf::{BufResult, IoBuf, IoBufMut, Slice};
+    pub use runtime_core::io::*;
 }
 
 /// Tasks.

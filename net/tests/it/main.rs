@@ -8,6 +8,8 @@ mod peer;
 mod accept;
 mod backlog;
 mod cancel;
+mod io_cancel;
+mod io_copy;
 mod limits;
 mod moves;
 mod names;

@@ -15,7 +15,7 @@
 //! | L4 | `context` | one of each, and the thread's pointer to it |
 //! | L5 | `cell` | tasks: a future, its output and who waits for it |
 //! | L6 | `submit` `duplex` `task` `time` `coop` | futures |
-//! | L7 | `exec` `ladder` `probe` | the run loop, shutdown, reports; the arm rung |
+//! | L7 | `exec` `ladder` `probe` `io` | the run loop, shutdown, reports; the arm rung; traits and what is built on them |
 //! | L8 | `testing` | hooks for tests |
 //!
 //! # Invariants
@@ -69,6 +69,7 @@ pub mod task;
 pub mod time;
 
 pub mod exec;
+pub mod io;
 pub mod ladder;
 pub mod probe;
 #[doc(hidden)]

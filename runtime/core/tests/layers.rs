@@ -20,7 +20,7 @@ const LAYERS: &[&[&str]] = &[
     &["context"],
     &["cell"],
     &["submit", "duplex", "coop", "task", "time"],
-    &["exec", "ladder", "probe"],
+    &["exec", "ladder", "probe", "io"],
     &["testing"],
 ];
 

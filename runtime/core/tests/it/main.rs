@@ -2,6 +2,7 @@
 //! run in a process of their own (`support::in_child`).
 
 mod alloc;
+mod io_script;
 mod kit;
 mod raw;
 mod scene;
@@ -16,6 +17,10 @@ mod executor_handles;
 mod executor_panics;
 mod executor_two;
 mod fork;
+mod io_model;
+mod io_read;
+mod io_steady;
+mod io_write;
 mod join_set;
 mod regressions;
 mod review;
