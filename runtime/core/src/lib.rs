@@ -14,7 +14,7 @@
 //! | L3 | `driver` `run_queue` | ring and slots together; tasks as the loop sees them |
 //! | L4 | `context` | one of each, and the thread's pointer to it |
 //! | L5 | `submit` `duplex` `task` `time` `coop` | futures |
-//! | L6 | `exec` `probe` | the run loop, shutdown, reports |
+//! | L6 | `exec` `foreign` `ladder` `probe` | the run loop, shutdown, reports; descriptors of others |
 //! | L7 | `testing` | hooks for tests |
 //!
 //! # Invariants
@@ -65,6 +65,7 @@ pub mod task;
 pub mod time;
 
 pub mod exec;
+pub mod foreign;
 pub mod ladder;
 pub mod probe;
 #[doc(hidden)]

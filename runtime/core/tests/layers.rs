@@ -19,7 +19,7 @@ const LAYERS: &[&[&str]] = &[
     &["driver", "run_queue"],
     &["context"],
     &["submit", "duplex", "coop", "task", "time"],
-    &["exec", "ladder", "probe"],
+    &["exec", "foreign", "ladder", "probe"],
     &["testing"],
 ];
 

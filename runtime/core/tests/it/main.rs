@@ -15,6 +15,7 @@ mod executor;
 mod executor_handles;
 mod executor_panics;
 mod executor_two;
+mod foreign;
 mod fork;
 mod join_set;
 mod regressions;
