@@ -99,6 +99,11 @@ pub mod io {
     pub use runtime_core::foreign::{Async, Ready};
 }
 
+/// Signals of the process.
+pub mod signal {
+    pub use runtime_core::signal::{Signal, SignalKind, ctrl_c, signal};
+}
+
 /// Tasks.
 pub mod task {
     pub use runtime_core::task::{JoinError, JoinHandle, JoinSet, YieldNow, spawn, spawn_blocking, yield_now};

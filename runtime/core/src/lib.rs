@@ -15,7 +15,7 @@
 //! | L4 | `context` | one of each, and the thread's pointer to it |
 //! | L5 | `submit` `duplex` `task` `time` `coop` | futures |
 //! | L6 | `exec` `foreign` `ladder` `probe` | the run loop, shutdown, reports; descriptors of others |
-//! | L7 | `testing` | hooks for tests |
+//! | L7 | `signal` `testing` | signals; hooks for tests |
 //!
 //! # Invariants
 //!
@@ -68,5 +68,6 @@ pub mod exec;
 pub mod foreign;
 pub mod ladder;
 pub mod probe;
+pub mod signal;
 #[doc(hidden)]
 pub mod testing;

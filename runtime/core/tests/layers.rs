@@ -20,7 +20,7 @@ const LAYERS: &[&[&str]] = &[
     &["context"],
     &["submit", "duplex", "coop", "task", "time"],
     &["exec", "foreign", "ladder", "probe"],
-    &["testing"],
+    &["signal", "testing"],
 ];
 
 /// The packages whose sources may say `unsafe`, by their folder.

@@ -24,6 +24,7 @@ mod shutdown;
 mod shutdown_faults;
 mod shutdown_process;
 mod shutdown_threads;
+mod signal;
 mod soak;
 mod startup;
 mod steady_state;
