@@ -76,6 +76,7 @@ pub use runtime_core::metrics::Metrics;
 pub use runtime_core::probe::{Probe, probe};
 pub use runtime_core::ring::StartError;
 pub use runtime_core::task::{spawn, spawn_blocking};
+pub use runtime_core::task_local;
 pub use runtime_macros::{main, test};
 
 /// TCP.
@@ -106,7 +107,9 @@ pub mod signal {
 
 /// Tasks.
 pub mod task {
+    pub use runtime_core::local::{Local, leaked_locals, local};
     pub use runtime_core::task::{JoinError, JoinHandle, JoinSet, YieldNow, spawn, spawn_blocking, yield_now};
+    pub use runtime_core::task_local::{AccessError, LocalKey, TaskLocalFuture};
 }
 
 /// Timers.

@@ -96,6 +96,7 @@ fn receive(cx: &Context, arrival: Arrival<crate::run_queue::Runnable>) {
     match arrival {
         Arrival::Task(runnable) => drop(runnable),
         Arrival::Orphan(user_data) => cx.driver.orphan(crate::slot::SlotKey::from_user_data(user_data)),
+        Arrival::Stray(stray) => drop(stray),
         // All of them are dropped soon.
         Arrival::Timer(_) | Arrival::Wake(_) => {}
     }
