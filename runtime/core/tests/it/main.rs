@@ -9,6 +9,7 @@ mod scene;
 mod support;
 
 mod cancel;
+mod channels;
 mod driver;
 mod driver_ops;
 mod executor;
@@ -19,6 +20,7 @@ mod foreign;
 mod fork;
 mod join_set;
 mod local;
+mod long_polls;
 mod regressions;
 mod review;
 mod shutdown;
