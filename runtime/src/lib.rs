@@ -108,8 +108,8 @@ pub mod signal {
 /// Tasks.
 pub mod task {
     pub use runtime_core::local::{Local, leaked_locals, local};
+    pub use runtime_core::local_key::{AccessError, LocalKey, TaskLocalFuture};
     pub use runtime_core::task::{JoinError, JoinHandle, JoinSet, YieldNow, spawn, spawn_blocking, yield_now};
-    pub use runtime_core::task_local::{AccessError, LocalKey, TaskLocalFuture};
 }
 
 /// Timers.

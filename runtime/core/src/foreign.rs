@@ -3,7 +3,7 @@
 //! Owns the climb from a closure's *would block* to its next call; knows nothing of what the descriptor is or how it is
 //! read.
 //!
-//! The requests themselves, and who waits for them, are in [`polls`].
+//! The requests themselves, and who waits for them, are in `polls`.
 
 mod polls;
 

@@ -13,7 +13,7 @@
 //! | L2 | `ring` `slot` `wake` `wait` `time_queue` `metrics` `pool` | the parts, none of which knows another |
 //! | L3 | `driver` `run_queue` | ring and slots together; tasks as the loop sees them |
 //! | L4 | `context` | one of each, and the thread's pointer to it |
-//! | L5 | `submit` `duplex` `task` `time` `coop` `local` `task_local` | futures |
+//! | L5 | `submit` `duplex` `task` `time` `coop` `local` `local_key` | futures |
 //! | L6 | `exec` `foreign` `ladder` `probe` | the run loop, shutdown, reports; descriptors of others |
 //! | L7 | `signal` `testing` | signals; hooks for tests |
 //!
@@ -61,9 +61,10 @@ mod context;
 pub mod coop;
 pub mod duplex;
 pub mod local;
+pub mod local_key;
 pub mod submit;
 pub mod task;
-pub mod task_local;
+
 pub mod time;
 
 pub mod exec;

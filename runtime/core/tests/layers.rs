@@ -18,7 +18,7 @@ const LAYERS: &[&[&str]] = &[
     &["ring", "slot", "wake", "time_queue", "wait", "pool", "metrics"],
     &["driver", "run_queue"],
     &["context"],
-    &["submit", "duplex", "coop", "task", "time", "local", "task_local"],
+    &["submit", "duplex", "coop", "task", "time", "local", "local_key"],
     &["exec", "foreign", "ladder", "probe"],
     &["signal", "testing"],
 ];

@@ -126,7 +126,7 @@ fn without_a_home_it_is_leaked_and_counted() {
     in_child("local::without_a_home_it_is_leaked_and_counted", LIMIT, || {
         let drops = Arc::default();
         let outside = idle(&drops);
-        let late = Runtime::new().unwrap().block_on(async { idle(&drops) });
+        let [late] = Runtime::new().unwrap().block_on(async { [idle(&drops)] });
         std::thread::spawn(move || drop((outside, late))).join().unwrap();
         assert_eq!((drops.load(Ordering::Relaxed), leaked_locals()), (0, 2));
     });
@@ -143,14 +143,15 @@ fn a_destructor_that_panics_at_home_harms_nobody() {
     }
     let drops = Arc::default();
     let rt = Runtime::new().unwrap();
-    let first: Boxed<()> = rt.block_on(async {
+    let [first] = rt.block_on(async {
         let panics = Panics;
-        Box::pin(local(async move {
+        let first: Boxed<()> = Box::pin(local(async move {
             let _panics = panics;
             pending().await
-        }))
+        }));
+        [first]
     });
-    let second = rt.block_on(async { idle(&drops) });
+    let [second] = rt.block_on(async { [idle(&drops)] });
     std::thread::spawn(move || {
         drop(first);
         drop(second);

@@ -1,4 +1,4 @@
-//! Values that belong to a task: [`LocalKey`], [`task_local!`](crate::task_local).
+//! Values that belong to a task: [`LocalKey`], [`task_local!`](crate::task_local!).
 //!
 //! Owns the exchange of a value between a future and the place where [`LocalKey::with`] finds it: there while the future
 //! is polled or dropped, with the future otherwise. Knows nothing of tasks or the runtime; the place is a thread-local
@@ -15,7 +15,7 @@ use std::thread;
 
 use pin_project_lite::pin_project;
 
-/// Declares keys of task-local values: statics of the type [`LocalKey`](crate::task_local::LocalKey).
+/// Declares keys of task-local values: statics of the type [`LocalKey`](crate::local_key::LocalKey).
 ///
 /// ```
 /// runtime_core::task_local! {
@@ -43,17 +43,17 @@ macro_rules! task_local {
     };
     (@key [$(#[$attr:meta])*] [$vis:vis] $name:ident $t:ty) => {
         $(#[$attr])*
-        $vis static $name: $crate::task_local::LocalKey<$t> = {
+        $vis static $name: $crate::local_key::LocalKey<$t> = {
             ::std::thread_local! {
                 static PLACE: ::std::cell::RefCell<::std::option::Option<$t>> =
                     const { ::std::cell::RefCell::new(::std::option::Option::None) };
             }
-            $crate::task_local::LocalKey::__new(&PLACE)
+            $crate::local_key::LocalKey::__new(&PLACE)
         };
     };
 }
 
-/// The key of a task-local value, made by [`task_local!`](crate::task_local).
+/// The key of a task-local value, made by [`task_local!`](crate::task_local!).
 ///
 /// A value is set for a future with [`scope`](Self::scope) and read in it with [`with`](Self::with). Tasks that the
 /// future spawns do not inherit it.
