@@ -107,6 +107,7 @@ pub use runtime_core::metrics::Metrics;
 pub use runtime_core::probe::{Probe, probe};
 pub use runtime_core::ring::StartError;
 pub use runtime_core::task::{spawn, spawn_blocking};
+pub use runtime_core::task_local;
 pub use runtime_macros::{main, test};
 
 /// TCP.
@@ -127,12 +128,20 @@ pub mod pipe {
 /// Owned buffers and their results, and reading and writing whatever the source.
 pub mod io {
     pub use runtime_core::buf::{BufResult, IoBuf, IoBufMut, Slice};
+    pub use runtime_core::foreign::{Async, Ready};
     pub use runtime_core::io::*;
+}
+
+/// Signals of the process.
+pub mod signal {
+    pub use runtime_core::signal::{Signal, SignalKind, ctrl_c, signal};
 }
 
 /// Tasks.
 pub mod task {
-    pub use runtime_core::task::{JoinError, JoinHandle, JoinSet, YieldNow, spawn, spawn_blocking, yield_now};
+    pub use runtime_core::local::{Local, leaked_locals, local};
+    pub use runtime_core::local_key::{AccessError, LocalKey, TaskLocalFuture};
+    pub use runtime_core::task::{AbortHandle, JoinError, JoinHandle, JoinSet, YieldNow, spawn, spawn_blocking, yield_now};
 }
 
 /// Timers.

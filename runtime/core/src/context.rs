@@ -38,6 +38,8 @@ pub(crate) struct Context {
     pub(crate) spin: Spin,
     /// Filled and emptied within one visit; kept for its memory.
     pub(crate) arrivals: RefCell<Vec<Arrival<TaskRef>>>,
+    /// How long a stretch of polls may take without being counted.
+    pub(crate) long_poll: Cell<Option<Duration>>,
     budget_ops: Cell<u32>,
     budget_bytes: Cell<u32>,
     /// This runtime has written to a pipe: its ring may raise SIGPIPE whenever it is entered.
@@ -62,6 +64,7 @@ impl Context {
             clock: Clock::new(),
             spin: Spin::new(spin),
             arrivals: RefCell::new(Vec::new()),
+            long_poll: Cell::new(None),
             budget_ops: Cell::new(BUDGET_OPS),
             budget_bytes: Cell::new(BUDGET_BYTES),
             writes_pipes: Cell::new(false),
@@ -89,6 +92,27 @@ impl Context {
         self.budget_ops.set(BUDGET_OPS);
         self.budget_bytes.set(BUDGET_BYTES);
         self.driver.counters.polls.add(1);
+    }
+
+    /// A stretch of polls begins; says when, if anybody wants to know.
+    #[inline(always)]
+    pub(crate) fn begin_stretch(&self) -> Option<Instant> {
+        self.long_poll.get().map(|_| Instant::now())
+    }
+
+    /// A stretch of polls ends.
+    #[inline(always)]
+    pub(crate) fn end_stretch(&self, began: Option<Instant>) {
+        if let Some(began) = began {
+            self.count_stretch(began.elapsed());
+        }
+    }
+
+    #[cold]
+    fn count_stretch(&self, took: Duration) {
+        if self.long_poll.get().is_some_and(|limit| took > limit) {
+            self.driver.counters.long_polls.add(1);
+        }
     }
 
     /// Whether the running task may complete another operation without suspending.

@@ -67,6 +67,7 @@ static RUNNING: AtomicUsize = AtomicUsize::new(0);
 pub struct Builder {
     setup: Setup,
     spin: Duration,
+    long_poll: Option<Duration>,
 }
 
 impl Default for Builder {
@@ -78,7 +79,7 @@ impl Default for Builder {
 impl Builder {
     /// A ring of 256 entries.
     pub fn new() -> Self {
-        Self { setup: Setup { entries: 256, ..Setup::default() }, spin: spin::MAX }
+        Self { setup: Setup { entries: 256, ..Setup::default() }, spin: spin::MAX, long_poll: None }
     }
 
     /// Entries of the submission queue, 1 to 32768, rounded up to a power of two. The completion queue has four times
@@ -98,6 +99,25 @@ impl Builder {
     /// quota (cgroup `cpu.max`). An idle program does not spin.
     pub fn spin(mut self, limit: Duration) -> Self {
         self.spin = limit;
+        self
+    }
+
+    /// Counts polls that take longer than `limit`, in [`Metrics::long_polls`]: a task that computes or blocks holds up
+    /// every other one of its thread.
+    ///
+    /// Off unless set. What is measured are stretches of up to 32 polls (see there), for two looks at the clock or a few
+    /// more a turn, about 25 ns each; so choose a limit well above what 32 ordinary polls take together, 5 ms for
+    /// example.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let runtime = runtime_core::exec::Builder::new().long_poll(Duration::from_millis(5)).build().unwrap();
+    /// runtime.block_on(async { std::thread::sleep(Duration::from_millis(20)) });
+    /// assert_eq!(runtime.metrics().long_polls, 1);
+    /// ```
+    pub fn long_poll(mut self, limit: Duration) -> Self {
+        self.long_poll = Some(limit);
         self
     }
 
@@ -121,6 +141,7 @@ impl Builder {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let context = Context::new(&self.setup, self.spin)?;
+        context.long_poll.set(self.long_poll);
         wake::register(context.id(), Arc::clone(&context.door) as Arc<dyn OrphanSink>);
         let waker = Waker::from(Arc::clone(&context.door));
         Ok(Runtime { context, waker, ended: false })
@@ -177,7 +198,10 @@ impl Runtime {
         loop {
             if cx.door.take_root() {
                 cx.begin_poll();
-                if let Poll::Ready(output) = future.as_mut().poll(&mut task) {
+                let began = cx.begin_stretch();
+                let polled = future.as_mut().poll(&mut task);
+                cx.end_stretch(began);
+                if let Poll::Ready(output) = polled {
                     settle(cx);
                     return output;
                 }
@@ -286,12 +310,15 @@ fn run_tasks(cx: &Context) {
     let ready = cx.tasks.ready().min(TURN_POLLS);
     let mut started = None;
     let mut look = CLOCK_POLLS;
+    let mut began = cx.begin_stretch();
     for n in 1..=ready {
         let Some(task) = cx.tasks.pop() else { break };
         cx.begin_poll();
         cell::run(cx, task);
         if n == look {
+            cx.end_stretch(began);
             let now = Instant::now();
+            began = began.map(|_| now);
             let took = now.saturating_duration_since(*started.get_or_insert(now));
             if took >= TURN_TIME {
                 break;
@@ -300,6 +327,7 @@ fn run_tasks(cx: &Context) {
             look += if took * 8 < TURN_TIME { (n).min(CLOCK_POLLS_MAX) } else { CLOCK_POLLS };
         }
     }
+    cx.end_stretch(began);
 }
 
 /// Takes what other threads handed in.
@@ -327,6 +355,8 @@ fn receive(cx: &Context, arrival: Arrival<TaskRef>) {
             let waker = cx.timers.borrow_mut().remove(TimerKey::from_bits(bits));
             drop(waker);
         }
+        // Its destructor is foreign code, which the caller contains.
+        Arrival::Stray(stray) => drop(stray),
     }
 }
 

@@ -14,9 +14,9 @@
 //! | L3 | `driver` `run_queue` | ring and slots together; tasks as the loop sees them |
 //! | L4 | `context` | one of each, and the thread's pointer to it |
 //! | L5 | `cell` | tasks: a future, its output and who waits for it |
-//! | L6 | `submit` `duplex` `task` `time` `coop` | futures |
-//! | L7 | `exec` `ladder` `probe` `io` | the run loop, shutdown, reports; the arm rung; traits and what is built on them |
-//! | L8 | `testing` | hooks for tests |
+//! | L6 | `submit` `duplex` `task` `time` `coop` `local` `local_key` | futures |
+//! | L7 | `exec` `ladder` `probe` `io` `foreign` | the run loop, shutdown, reports; the arm rung; traits and what is built on them; descriptors of others |
+//! | L8 | `signal` `testing` | signals; hooks for tests |
 //!
 //! # Invariants
 //!
@@ -64,13 +64,17 @@ mod cell;
 
 pub mod coop;
 pub mod duplex;
+pub mod local;
+pub mod local_key;
 pub mod submit;
 pub mod task;
 pub mod time;
 
 pub mod exec;
+pub mod foreign;
 pub mod io;
 pub mod ladder;
 pub mod probe;
+pub mod signal;
 #[doc(hidden)]
 pub mod testing;

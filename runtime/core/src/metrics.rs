@@ -24,6 +24,14 @@ pub struct Metrics {
     pub turns: u64,
     /// Polls of tasks and of the `block_on` future.
     pub polls: u64,
+    /// Stretches of polls that took longer than [`Builder::long_poll`](crate::exec::Builder::long_poll) allows; zero if
+    /// that is not set.
+    ///
+    /// A stretch is what lies between two looks at the clock: one poll of the `block_on` future, or 1 to 32 polls of
+    /// tasks within one turn. So every poll longer than the limit is in a stretch that is counted, a stretch counts once
+    /// however many of its polls are long, and polls that only together exceed the limit count as well. It is time on
+    /// the wall: a thread that was not given a core is as late as one that computes.
+    pub long_polls: u64,
     /// Times that the thread went to sleep in the kernel.
     pub parks: u64,
     /// Times that the thread looked for work for a moment before it would have gone to sleep.
@@ -72,6 +80,7 @@ pub(crate) struct Counters {
     pub(crate) stale_completions: Counter,
     pub(crate) turns: Counter,
     pub(crate) polls: Counter,
+    pub(crate) long_polls: Counter,
     pub(crate) parks: Counter,
     pub(crate) spins: Counter,
     pub(crate) spins_won: Counter,
@@ -92,6 +101,7 @@ impl Counters {
             stale_completions: Counter::default(),
             turns: Counter::default(),
             polls: Counter::default(),
+            long_polls: Counter::default(),
             parks: Counter::default(),
             spins: Counter::default(),
             spins_won: Counter::default(),
@@ -117,6 +127,7 @@ impl Counters {
             stale_completions: self.stale_completions.get(),
             turns: self.turns.get(),
             polls: self.polls.get(),
+            long_polls: self.long_polls.get(),
             parks: self.parks.get(),
             spins: self.spins.get(),
             spins_won: self.spins_won.get(),

@@ -5,7 +5,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -46,6 +46,28 @@ pub fn ring_eventfd(fd: BorrowedFd<'_>) {
     let one = 1u64.to_ne_bytes();
     // SAFETY: eight valid bytes. The result says nothing new: EAGAIN means full, which is also a wake.
     let _ = unsafe { libc::write(fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+}
+
+/// Resets an event counter; the error says `WouldBlock` when it is zero.
+pub fn reset_eventfd(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let mut count = [0u8; 8];
+    // SAFETY: eight bytes to write to; the counters made here are non-blocking.
+    check(unsafe { libc::read(fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) }).map(drop)
+}
+
+/// Whether the open file description has `O_NONBLOCK`.
+pub fn is_nonblocking(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    // SAFETY: no pointers; the descriptor is open while borrowed.
+    let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) } as isize)?;
+    Ok(flags & libc::O_NONBLOCK as usize != 0)
+}
+
+/// `poll(2)` without waiting: whether any of the events, an error or a hang-up is there. True of a number that is no
+/// open descriptor, since what is tried next will say so.
+pub fn is_ready(fd: RawFd, events: i16) -> io::Result<bool> {
+    let mut poll = libc::pollfd { fd, events, revents: 0 };
+    // SAFETY: one structure, as the call is told.
+    check(unsafe { libc::poll(&raw mut poll, 1, 0) } as isize).map(|n| n > 0)
 }
 
 /// `pipe2(2)`: the reading and the writing end, close-on-exec and O_NONBLOCK.

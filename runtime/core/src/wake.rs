@@ -42,6 +42,37 @@ pub(crate) enum Arrival<R> {
     Orphan(u64),
     /// A timer whose future was dropped likewise.
     Timer(u64),
+    /// To be dropped.
+    Stray(Stray),
+}
+
+/// A value that belongs to another thread and is on its way home, to be dropped there.
+pub(crate) struct Stray {
+    _value: Box<dyn Anything>,
+}
+
+trait Anything {}
+
+impl<T> Anything for T {}
+
+// SAFETY: nothing can be done with it but to drop it, which its runtime does, at home, or to leak it (ruling 14).
+unsafe impl Send for Stray {}
+
+impl Stray {
+    pub(crate) fn new<T: 'static>(value: T) -> Self {
+        Self { _value: Box::new(value) }
+    }
+
+    /// Forgets it where it must not be dropped.
+    pub(crate) fn leak(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl std::fmt::Debug for Stray {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Stray")
+    }
 }
 
 /// A runtime's door. `R` is a reference to a task.
@@ -177,6 +208,8 @@ pub(crate) trait OrphanSink: Send + Sync {
     fn orphan(&self, key: u64);
     /// Tells the runtime that the future of this timer is gone.
     fn timer(&self, key: u64);
+    /// Has the runtime drop something of its own; gives it back when the runtime is gone.
+    fn stray(&self, stray: Stray) -> Result<(), Stray>;
 }
 
 impl<R: Send> OrphanSink for Door<R> {
@@ -187,6 +220,13 @@ impl<R: Send> OrphanSink for Door<R> {
 
     fn timer(&self, key: u64) {
         let _ = self.send(Arrival::Timer(key));
+    }
+
+    fn stray(&self, stray: Stray) -> Result<(), Stray> {
+        match self.send(Arrival::Stray(stray)) {
+            Err(Arrival::Stray(stray)) => Err(stray),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 }
 

@@ -19,9 +19,9 @@ const LAYERS: &[&[&str]] = &[
     &["driver", "run_queue"],
     &["context"],
     &["cell"],
-    &["submit", "duplex", "coop", "task", "time"],
-    &["exec", "ladder", "probe", "io"],
-    &["testing"],
+    &["submit", "duplex", "coop", "task", "time", "local", "local_key"],
+    &["exec", "ladder", "probe", "io", "foreign"],
+    &["signal", "testing"],
 ];
 
 /// The packages whose sources may say `unsafe`, by their folder.

@@ -90,6 +90,7 @@ fn receive(cx: &Context, arrival: Arrival<TaskRef>) {
     match arrival {
         Arrival::Task(task) => cell::receive(cx, task),
         Arrival::Orphan(user_data) => cx.driver.orphan(crate::slot::SlotKey::from_user_data(user_data)),
+        Arrival::Stray(stray) => drop(stray),
         // All of them are dropped soon.
         Arrival::Timer(_) => {}
     }
