@@ -44,6 +44,7 @@
 //! | `accept`, `Incoming::next` | the connection stays in the listener's queue |
 //! | `read`, `read_exact`, `peek` | bytes that had arrived are what the next read returns, in order |
 //! | `write`, `write_all` | any part may have been sent; later writes never overtake it |
+//! | `write_zc`, `write_all_zc` | the same; the buffer is kept until the kernel says that it is done with it |
 //! | `connect`, `File::open` | the socket or file is closed |
 //! | `sleep`, `timeout` | the timer is removed |
 //! | a [`JoinHandle`](task::JoinHandle) | the task goes on, detached |
@@ -96,6 +97,7 @@ pub mod pipe {
 /// Owned buffers and their results.
 pub mod io {
     pub use runtime_core::buf::{BufResult, IoBuf, IoBufMut, Slice};
+    pub use runtime_core::fixed::{FixedBuf, FixedBufs, Lease};
 }
 
 /// Tasks.
@@ -113,7 +115,7 @@ pub mod time {
 
 /// Operations of your own: implement [`Op`](op::Op) and [`submit`](op::submit) it.
 pub mod op {
-    pub use runtime_core::op::{Cqe, Kind, Multi, Op, Rung, opcode, squeue, types};
+    pub use runtime_core::op::{Cqe, Kind, Multi, Notified, Op, Rung, WithNotice, opcode, squeue, types};
     pub use runtime_core::submit::{Standing, Submit, stand, submit};
 }
 

@@ -13,7 +13,7 @@
 //! | L2 | `ring` `slot` `wake` `wait` `time_queue` `metrics` `pool` | the parts, none of which knows another |
 //! | L3 | `driver` `run_queue` | ring and slots together; tasks as the loop sees them |
 //! | L4 | `context` | one of each, and the thread's pointer to it |
-//! | L5 | `submit` `duplex` `task` `time` `coop` | futures |
+//! | L5 | `submit` `duplex` `task` `time` `coop` `fixed` | futures |
 //! | L6 | `exec` `probe` | the run loop, shutdown, reports |
 //! | L7 | `testing` | hooks for tests |
 //!
@@ -60,6 +60,7 @@ mod context;
 
 pub mod coop;
 pub mod duplex;
+pub mod fixed;
 pub mod submit;
 pub mod task;
 pub mod time;

@@ -18,7 +18,7 @@ const LAYERS: &[&[&str]] = &[
     &["ring", "slot", "wake", "time_queue", "wait", "pool", "metrics"],
     &["driver", "run_queue"],
     &["context"],
-    &["submit", "duplex", "coop", "task", "time"],
+    &["submit", "duplex", "coop", "fixed", "task", "time"],
     &["exec", "ladder", "probe"],
     &["testing"],
 ];

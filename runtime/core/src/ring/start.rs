@@ -9,6 +9,7 @@ use io_uring::{IoUring, Probe, opcode};
 
 use super::Features;
 use super::enter::Entrance;
+use crate::op::send_zc::ZeroCopy;
 use crate::sys;
 
 /// The oldest kernel that the runtime supports.
@@ -143,6 +144,7 @@ fn finish(ring: IoUring, flags: Flags, setup: &Setup) -> Result<(IoUring, Entran
         no_iowait: params.is_feature_no_iowait(),
         taskrun_flag: flags.taskrun_flag,
         defer_taskrun: flags.defer_taskrun,
+        zero_copy: ZeroCopy::Missing,
     };
     if !(params.is_feature_ext_arg() && params.is_feature_nodrop()) {
         return Err(StartError::too_old("timeouts of io_uring_enter or lossless completions"));
@@ -154,6 +156,7 @@ fn finish(ring: IoUring, flags: Flags, setup: &Setup) -> Result<(IoUring, Entran
             return Err(StartError::too_old(name));
         }
     }
+    let features = Features { zero_copy: zero_copy(&probe, setup), ..features };
     let mut entrance = Entrance::new(ring.as_raw_fd());
     // A filter may allow the set-up only; the first enter of the run loop would be too late to say so.
     if let Err(error) = entrance.test() {
@@ -161,6 +164,18 @@ fn finish(ring: IoUring, flags: Flags, setup: &Setup) -> Result<(IoUring, Entran
         return Err(StartError::unusable("io_uring_enter", &error));
     }
     Ok((ring, entrance, features))
+}
+
+fn zero_copy(probe: &Probe, setup: &Setup) -> ZeroCopy {
+    let code = opcode::SendZc::CODE;
+    if !probe.is_supported(code) || setup.missing_opcodes.contains(&code) {
+        ZeroCopy::Missing
+    } else if sys::kernel_version() < (6, 2) {
+        // It refuses the flag that asks for reports.
+        ZeroCopy::Silent
+    } else {
+        ZeroCopy::Reporting
+    }
 }
 
 /// Opcodes without which nothing works, and their names.
