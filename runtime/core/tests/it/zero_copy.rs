@@ -367,6 +367,33 @@ fn an_error_that_only_a_dropped_write_was_told_is_the_next_ones() {
 }
 
 #[test]
+fn dropped_with_a_part_sent_it_lets_go_of_the_stream_before_the_notification() {
+    if !offered() {
+        return;
+    }
+    let _watchdog = watchdog(LIMIT);
+    runtime::Runtime::new().unwrap().block_on(async {
+        let (ours, peer) = narrow().await;
+        {
+            let mut write = pin!(ours.write_all_zc(vec![1; 8 << 20]));
+            assert!(futures::poll!(write.as_mut()).is_pending());
+            runtime::time::sleep(Duration::from_millis(2)).await;
+            let before = runtime::metrics().completions;
+            // What is in the socket stays there, and no more goes in: a part is its result.
+            // SAFETY: no pointers.
+            assert_eq!(unsafe { libc::shutdown(ours.as_raw_fd(), libc::SHUT_WR) }, 0);
+            crate::kit::until(|| runtime::metrics().completions > before).await;
+            assert!(futures::poll!(write.as_mut()).is_pending(), "the kernel reads the buffer");
+        }
+        let result = runtime::time::timeout(scaled(Duration::from_secs(10)), ours.write_all(b"x".to_vec())).await;
+        assert_eq!(result.expect("the direction is free").0.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(in_flight(), 1, "the notification");
+        drop(peer);
+        crate::kit::until(|| in_flight() == 0).await;
+    });
+}
+
+#[test]
 fn a_runtime_that_ends_in_between_leaks_the_buffer_and_the_peer_reads_it_whole() {
     if !offered() {
         return;
