@@ -120,6 +120,14 @@ impl Ring {
         (self.io.params().sq_entries(), self.io.params().cq_entries())
     }
 
+    /// The most bounded and unbounded workers of the kernel for the thread; of its owner only.
+    pub(crate) fn io_workers(&self) -> io::Result<[u32; 2]> {
+        // Zeros change nothing and are overwritten with what there is.
+        let mut workers = [0, 0];
+        self.io.submitter().register_iowq_max_workers(&mut workers)?;
+        Ok(workers)
+    }
+
     pub(crate) fn inject_faults(&mut self, errnos: &[i32]) {
         self.faults.extend(errnos);
     }

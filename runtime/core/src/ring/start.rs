@@ -4,6 +4,8 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::OnceLock;
+use std::thread::available_parallelism;
 
 use io_uring::{IoUring, Probe, opcode};
 
@@ -17,6 +19,7 @@ const KERNEL_FLOOR: (u32, u32) = (6, 1);
 const MIN_ENTRIES: u32 = 8;
 /// The kernel's bound on the completion queue (`IORING_MAX_CQ_ENTRIES`).
 const MAX_CQ_ENTRIES: u32 = 65536;
+const WORKERS_PER_CPU: u32 = 4;
 /// How often, and how long apart, the smallest ring is tried while the locked memory of rings that are gone comes back.
 const ENOMEM_TRIES: u32 = 20;
 const ENOMEM_PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
@@ -28,6 +31,9 @@ pub struct Setup {
     pub entries: u32,
     /// Entries of the completion queue; 0 means four times `entries`, at most 65536.
     pub cq_entries: u32,
+    /// The most bounded and unbounded workers of the kernel for this thread, 0 meaning the default; `None` leaves the
+    /// thread as it is.
+    pub io_workers: Option<[u32; 2]>,
     /// Test hook: set-up calls fail with `EINVAL` while they ask for one of these flags (`IORING_SETUP_*`).
     pub refuse_flags: u32,
     /// Test hook: every set-up call fails with this errno.
@@ -163,7 +169,23 @@ fn finish(ring: IoUring, flags: Flags, setup: &Setup) -> Result<(IoUring, Entran
         entrance.close();
         return Err(StartError::unusable("io_uring_enter", &error));
     }
+    if let Some(workers) = setup.io_workers {
+        bound_workers(&ring, workers);
+    }
     Ok((ring, entrance, features))
+}
+
+/// The bounds are the thread's and outlive the ring, so they are set with each one. One that the kernel does not take does
+/// not keep a runtime from working.
+fn bound_workers(ring: &IoUring, [bounded, unbounded]: [u32; 2]) {
+    static CPUS: OnceLock<u32> = OnceLock::new();
+    let bounded = if bounded == 0 {
+        // What may be used, not what is there: it counts affinity and the quota of a container.
+        WORKERS_PER_CPU * CPUS.get_or_init(|| available_parallelism().map_or(1, |n| n.get() as u32))
+    } else {
+        bounded
+    };
+    let _ = ring.submitter().register_iowq_max_workers(&mut [bounded, unbounded]);
 }
 
 fn zero_copy(probe: &Probe, setup: &Setup) -> ZeroCopy {

@@ -28,4 +28,5 @@ mod soak;
 mod startup;
 mod steady_state;
 mod timer;
+mod workers;
 mod zero_copy;
