@@ -29,8 +29,14 @@ use super::transmit::{Extent, Transmit};
 use super::{MSG_WAITALL, Settled};
 
 /// From how many bytes on a write goes without a copy, unless the stream was told otherwise.
+///
+/// CPU of a send that is not copied, divided by that of one that is, on a device that takes all there is (benches,
+/// `zero_copy udp`; Linux 6.18): 1.4 to 1.6 up to 16 KiB, 0.91 at 32 KiB, 0.66 at 60 KiB; from registered memory 0.77 and
+/// 0.49. Where the kernel copies after all, because the receiver is on the same machine, it is 2.3 at 32 KiB, 1.9 at 64 KiB
+/// and about the same as a plain one from 256 KiB on. Above the crossing, since an acknowledgement that comes later costs a
+/// turn of its own, which these figures do not have.
 const THRESHOLD_BYTES: usize = 64 << 10;
-/// So many sends in a row that were copied after all, and the stream is not tried again.
+/// After so many sends in a row that were copied after all the stream is not tried again.
 const MAX_COPIED: u64 = 8;
 
 /// What is known of one stream, in the [`note`](Duplex::note) of its duplex.
