@@ -336,11 +336,11 @@ impl Driver {
             return;
         };
         match slot.behaviour().shape {
+            Shape::Single => slot.settle(cqe),
             // The slot settles when the last item is handed over: until then its operation must stay.
             Shape::Multi => return acts.push(Act::Item(key, Cqe::new(cqe.result(), cqe.flags()))),
             Shape::Notified if !self.advance(key, slot, Cqe::new(cqe.result(), cqe.flags()), acts) => return,
             Shape::Notified => {}
-            Shape::Single => slot.settle(cqe),
         }
         if slot.is_orphan() {
             acts.push(Act::Finish(key));
