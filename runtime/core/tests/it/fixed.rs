@@ -320,6 +320,22 @@ fn waiters_get_the_pieces_in_their_order_and_one_that_leaves_passes_it_on() {
 }
 
 #[test]
+fn a_waiter_that_was_chosen_and_leaves_makes_room_for_the_next() {
+    let _watchdog = watchdog(LIMIT);
+    Runtime::new().unwrap().block_on(async {
+        let bufs = FixedBufs::new(1, 4096).unwrap();
+        let only = bufs.lease().await;
+        let (mut first, mut second) = (Box::pin(bufs.lease()), Box::pin(bufs.lease()));
+        assert!(futures::poll!(first.as_mut()).is_pending());
+        assert!(futures::poll!(second.as_mut()).is_pending());
+        drop(only);
+        drop(first);
+        assert_eq!(second.await.capacity(), 4096);
+        assert_eq!(bufs.free(), 1);
+    });
+}
+
+#[test]
 fn a_newcomer_takes_what_is_not_promised() {
     let _watchdog = watchdog(LIMIT);
     Runtime::new().unwrap().block_on(async {
