@@ -75,6 +75,7 @@
 //! | `write`, `write_all` | any part may have been sent; later writes never overtake it |
 //! | `BufWriter::flush` | any part of what was held back may have been sent; the next write says so |
 //! | `io::copy` | up to 64 KiB that were read and not written; `copy_buf` keeps them in the reader |
+//! | `write_zc`, `write_all_zc` | the same; the buffer is kept until the kernel says that it is done with it |
 //! | `connect`, `File::open` | the socket or file is closed |
 //! | `sleep`, `timeout` | the timer is removed |
 //! | a [`JoinHandle`](task::JoinHandle) | the task goes on, detached |
@@ -128,6 +129,7 @@ pub mod pipe {
 /// Owned buffers and their results, and reading and writing whatever the source.
 pub mod io {
     pub use runtime_core::buf::{BufResult, IoBuf, IoBufMut, Slice};
+    pub use runtime_core::fixed::{FixedBuf, FixedBufs, Lease};
     pub use runtime_core::foreign::{Async, Ready};
     pub use runtime_core::io::*;
 }
@@ -141,7 +143,9 @@ pub mod signal {
 pub mod task {
     pub use runtime_core::local::{Local, leaked_locals, local};
     pub use runtime_core::local_key::{AccessError, LocalKey, TaskLocalFuture};
-    pub use runtime_core::task::{AbortHandle, JoinError, JoinHandle, JoinSet, YieldNow, spawn, spawn_blocking, yield_now};
+    pub use runtime_core::task::{
+        AbortHandle, JoinError, JoinHandle, JoinSet, YieldNow, spawn, spawn_blocking, yield_now,
+    };
 }
 
 /// Timers.
@@ -154,7 +158,7 @@ pub mod time {
 
 /// Operations of your own: implement [`Op`](op::Op) and [`submit`](op::submit) it.
 pub mod op {
-    pub use runtime_core::op::{Cqe, Kind, Multi, Op, Rung, opcode, squeue, types};
+    pub use runtime_core::op::{Cqe, Kind, Multi, Notified, Op, Rung, WithNotice, opcode, squeue, types};
     pub use runtime_core::submit::{Standing, Submit, stand, submit};
 }
 

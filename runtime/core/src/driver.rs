@@ -19,7 +19,7 @@ use io_uring::{opcode, squeue, types};
 use crate::metrics::Counters;
 use crate::op::{Cqe, Kind, Multi, Op, Rung};
 use crate::ring::{Look, Pushed, Ring, Wait};
-use crate::slot::{Slot, SlotKey, Slots, State};
+use crate::slot::{Advance, Shape, Slot, SlotKey, Slots, State};
 use crate::sys;
 
 /// `user_data` of entries whose completion says nothing. No slot has this index.
@@ -36,7 +36,7 @@ enum Act {
     Wake(Waker),
     /// An orphan is settled.
     Finish(SlotKey),
-    /// A completion of a multishot operation.
+    /// A completion of a multishot operation, or the result of one whose notification is still to come.
     Item(SlotKey, Cqe),
 }
 
@@ -207,7 +207,11 @@ impl Driver {
                     self.cancels.borrow_mut().push(key);
                 }
             }
-            State::Flying => {
+            // Nothing is left to cancel, and the slot keeps the memory until the other completion.
+            State::Noticed if sys::is_same_process(self.process) => {}
+            // SAFETY: an operation that is told its result; nothing of it is touched after foreign code was run.
+            State::Told if sys::is_same_process(self.process) => unsafe { slot.hand_over(slot.cqe()) },
+            State::Flying | State::Told | State::Noticed => {
                 // In a child of fork(2) the operation is the parent's and the kernel works on the parent's memory: what
                 // lies here is a copy that is in nobody's use.
                 slot.settle_unsent();
@@ -339,22 +343,40 @@ impl Driver {
         acts: &mut Vec<Act>,
         wake_home: &impl Fn(Waker) -> Option<Waker>,
     ) {
-        let Some(slot) = self.slots.get(key).filter(|slot| slot.state() == State::Flying) else {
+        let Some(slot) = self.slots.get(key).filter(|slot| slot.state() != State::Settled) else {
             self.counters.stale_completions.add(1);
             return;
         };
-        if slot.behaviour().multi {
-            let cqe = Cqe::new(cqe.result(), cqe.flags());
-            acts.push(Act::Item(key, cqe));
+        match slot.behaviour().shape {
+            Shape::Single => slot.settle(cqe),
             // The slot settles when the last item is handed over: until then its operation must stay.
-        } else {
-            slot.settle(cqe);
-            if slot.is_orphan() {
-                acts.push(Act::Finish(key));
-            } else if let Some(waker) = slot.take_waker().and_then(wake_home) {
-                // Moved, not cloned: no foreign code runs here.
-                acts.push(Act::Wake(waker));
+            Shape::Multi => return acts.push(Act::Item(key, Cqe::new(cqe.result(), cqe.flags()))),
+            Shape::Notified if !self.advance(key, slot, Cqe::new(cqe.result(), cqe.flags()), acts) => return,
+            Shape::Notified => {}
+        }
+        if slot.is_orphan() {
+            acts.push(Act::Finish(key));
+        } else if let Some(waker) = slot.take_waker().and_then(wake_home) {
+            // Moved, not cloned: no foreign code runs here.
+            acts.push(Act::Wake(waker));
+        }
+    }
+
+    /// One of the two completions of an operation with a notification; whether it is settled now.
+    #[inline(never)]
+    fn advance(&self, key: SlotKey, slot: &Slot, cqe: Cqe, acts: &mut Vec<Act>) -> bool {
+        if cqe.is_notice() {
+            self.counters.zc_notices.add(1);
+            self.counters.zc_copied.add(u64::from(cqe.says_copied()));
+        }
+        match slot.advance(cqe) {
+            Advance::Told => {
+                // With MORE, so that handing it over does not free the slot.
+                acts.push(Act::Item(key, cqe));
+                false
             }
+            Advance::Noticed => false,
+            Advance::Settled => true,
         }
     }
 
@@ -432,7 +454,8 @@ impl Driver {
         let Some(slot) = self.slots.get(key) else { return };
         // The slot is freed after the last item even if taking it panics.
         let last = Last { driver: self, key: (!cqe.more()).then_some(key) };
-        // SAFETY: a multishot operation (see `store`); acts are run one after the other, never nested.
+        // SAFETY: a multishot operation or one that is told its result (see `store`); acts are run one after the other,
+        // never nested.
         unsafe { slot.hand_over(cqe) };
         drop(last);
     }
@@ -477,7 +500,7 @@ impl Driver {
             }
             let key = SlotKey::from_user_data(user_data);
             let Some(slot) = self.slots.get(key).filter(|slot| slot.state() == State::Flying) else { continue };
-            if slot.behaviour().multi {
+            if slot.behaviour().shape == Shape::Multi {
                 acts.push(Act::Item(key, Cqe::CANCELED));
             } else {
                 slot.settle_unsent();
@@ -499,7 +522,7 @@ impl Driver {
     /// In a child of fork(2): ends every operation's copy here; see [`orphan`](Self::orphan).
     pub(crate) fn forsake(&self) {
         self.slots.for_each_in_use(|slot| {
-            if slot.state() == State::Flying {
+            if slot.state() != State::Settled {
                 slot.settle_unsent();
             }
         });

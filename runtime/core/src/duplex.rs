@@ -21,7 +21,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context as Task, Poll, Waker};
 
 use crate::buf::{self, IoBufMut};
@@ -47,6 +47,8 @@ pub struct Duplex {
     sides: [Lock<Side>; 2],
     /// Closing may block for this socket, because it lingers.
     slow_close: AtomicBool,
+    /// Of the noun's; nothing here.
+    note: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -99,7 +101,12 @@ impl Residue {
 impl Duplex {
     /// Takes a descriptor over.
     pub fn new(fd: OwnedFd) -> Arc<Self> {
-        Arc::new(Self { fd: Some(fd), sides: Default::default(), slow_close: AtomicBool::new(false) })
+        Arc::new(Self {
+            fd: Some(fd),
+            sides: Default::default(),
+            slow_close: AtomicBool::new(false),
+            note: AtomicU64::new(0),
+        })
     }
 
     /// The descriptor again, or `self` back while operations still use it, or one has left residue.
@@ -120,6 +127,11 @@ impl Duplex {
     /// Says whether closing the descriptor may block; if so it is closed by the blocking pool.
     pub fn set_slow_close(&self, slow: bool) {
         self.slow_close.store(slow, Ordering::Relaxed);
+    }
+
+    /// A word for whoever made the duplex, 0 at first: what is known of the descriptor beside its directions.
+    pub fn note(&self) -> &AtomicU64 {
+        &self.note
     }
 
     /// Waits until nobody else uses this direction.

@@ -28,6 +28,7 @@ use crate::cell;
 use crate::context::{self, Context};
 use crate::driver::keep_first;
 use crate::metrics::Metrics;
+use crate::pool;
 use crate::ring::{Look, Setup, Wait};
 use crate::run_queue::TaskRef;
 use crate::spin::{self, Plan};
@@ -68,6 +69,8 @@ pub struct Builder {
     setup: Setup,
     spin: Duration,
     long_poll: Option<Duration>,
+    blocking_threads: Option<usize>,
+    thread_keep_alive: Option<Duration>,
 }
 
 impl Default for Builder {
@@ -79,7 +82,8 @@ impl Default for Builder {
 impl Builder {
     /// A ring of 256 entries.
     pub fn new() -> Self {
-        Self { setup: Setup { entries: 256, ..Setup::default() }, spin: spin::MAX, long_poll: None }
+        let setup = Setup { entries: 256, io_workers: Some([0, 0]), ..Setup::default() };
+        Self { setup, spin: spin::MAX, long_poll: None, blocking_threads: None, thread_keep_alive: None }
     }
 
     /// Entries of the submission queue, 1 to 32768, rounded up to a power of two. The completion queue has four times
@@ -121,6 +125,38 @@ impl Builder {
         self
     }
 
+    /// How many of the kernel's own threads may work for this thread's ring at once: *bounded* ones on what ends by itself
+    /// (files and names), *unbounded* ones on what may wait for others (sockets and pipes, where the runtime sees to it
+    /// that the kernel waits without a thread). 0 leaves the default.
+    ///
+    /// By default four bounded workers per CPU that this process may use; without being told, the kernel takes that number
+    /// or the entries of the first ring of the thread, whichever is less, so that a small ring would leave few workers to
+    /// all later ones. The number of unbounded ones is that of the processes the user may have (`RLIMIT_NPROC`).
+    ///
+    /// The numbers are the thread's: of several runtimes on one thread, the one that was built last says.
+    #[doc(alias = "IORING_REGISTER_IOWQ_MAX_WORKERS")]
+    pub fn io_workers(mut self, bounded: u32, unbounded: u32) -> Self {
+        self.setup.io_workers = Some([bounded, unbounded]);
+        self
+    }
+
+    /// How many threads [`spawn_blocking`](crate::task::spawn_blocking) and name look-ups may have at once, 128 unless
+    /// somebody asks; jobs beyond that wait in a queue without a bound. They are started when there is work.
+    ///
+    /// The threads are shared by all runtimes of the process. Of several that ask for a number the largest counts, and one
+    /// that asks for none takes what there is.
+    pub fn blocking_threads(mut self, threads: usize) -> Self {
+        self.blocking_threads = Some(threads);
+        self
+    }
+
+    /// How long a thread of [`blocking_threads`](Self::blocking_threads) stays without work, 10 s unless somebody asks.
+    /// Shared in the same way: the longest time counts.
+    pub fn thread_keep_alive(mut self, time: Duration) -> Self {
+        self.thread_keep_alive = Some(time);
+        self
+    }
+
     /// Test hooks; see [`Setup`].
     #[doc(hidden)]
     pub fn setup_mut(&mut self) -> &mut Setup {
@@ -140,8 +176,13 @@ impl Builder {
             let text = format!("a ring has 1 to 32768 entries, not {}", self.setup.entries);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
+        if self.blocking_threads == Some(0) {
+            let text = "the blocking pool needs at least one thread: name look-ups run there";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         let context = Context::new(&self.setup, self.spin)?;
         context.long_poll.set(self.long_poll);
+        pool::ask(self.blocking_threads, self.thread_keep_alive);
         wake::register(context.id(), Arc::clone(&context.door) as Arc<dyn OrphanSink>);
         let waker = Waker::from(Arc::clone(&context.door));
         Ok(Runtime { context, waker, ended: false })

@@ -14,7 +14,7 @@
 //! | L3 | `driver` `run_queue` | ring and slots together; tasks as the loop sees them |
 //! | L4 | `context` | one of each, and the thread's pointer to it |
 //! | L5 | `cell` | tasks: a future, its output and who waits for it |
-//! | L6 | `submit` `duplex` `task` `time` `coop` `local` `local_key` | futures |
+//! | L6 | `submit` `duplex` `task` `time` `coop` `local` `local_key` `fixed` | futures |
 //! | L7 | `exec` `ladder` `probe` `io` `foreign` | the run loop, shutdown, reports; the arm rung; traits and what is built on them; descriptors of others |
 //! | L8 | `signal` `testing` | signals; hooks for tests |
 //!
@@ -64,6 +64,7 @@ mod cell;
 
 pub mod coop;
 pub mod duplex;
+pub mod fixed;
 pub mod local;
 pub mod local_key;
 pub mod submit;

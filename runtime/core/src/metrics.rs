@@ -48,6 +48,10 @@ pub struct Metrics {
     pub backlogged: u64,
     /// Connections that were gone before `accept` could hand them out.
     pub accept_skipped: u64,
+    /// Zero-copy sends that the kernel said it was done with.
+    pub zc_notices: u64,
+    /// Those among them for which it had to copy the data after all, as always on loopback; known from 6.2 on.
+    pub zc_copied: u64,
     /// Operations whose slot is in use now.
     pub in_flight: u64,
     /// Tasks that are spawned and not finished now.
@@ -89,6 +93,8 @@ pub(crate) struct Counters {
     pub(crate) cancels: Counter,
     pub(crate) backlogged: Counter,
     pub(crate) accept_skipped: Counter,
+    pub(crate) zc_notices: Counter,
+    pub(crate) zc_copied: Counter,
     ops: [Counter; CELLS],
 }
 
@@ -110,6 +116,8 @@ impl Counters {
             cancels: Counter::default(),
             backlogged: Counter::default(),
             accept_skipped: Counter::default(),
+            zc_notices: Counter::default(),
+            zc_copied: Counter::default(),
             ops: [const { Counter::new() }; CELLS],
         }
     }
@@ -136,6 +144,8 @@ impl Counters {
             cancels: self.cancels.get(),
             backlogged: self.backlogged.get(),
             accept_skipped: self.accept_skipped.get(),
+            zc_notices: self.zc_notices.get(),
+            zc_copied: self.zc_copied.get(),
             ops: self.ops.iter().map(Counter::get).collect(),
             ..Metrics::default()
         }

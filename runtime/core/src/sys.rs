@@ -82,6 +82,12 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((rx, tx))
 }
 
+/// Bytes of a page of memory.
+pub fn page_size() -> usize {
+    // SAFETY: no pointers; every Linux answers this.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
+
 /// The monotonic clock in nanoseconds: the clock of the ring's absolute timeouts.
 pub fn monotonic_ns() -> u64 {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };

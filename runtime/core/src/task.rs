@@ -280,7 +280,8 @@ impl Future for YieldNow {
 
 /// Runs a closure that may block on a thread of the blocking pool.
 ///
-/// The pool belongs to the process: it starts threads when needed, at most 128, and keeps an idle one for ten seconds.
+/// The pool belongs to the process: it starts threads when needed, at most
+/// [`blocking_threads`](crate::exec::Builder::blocking_threads), and keeps an idle one for a while.
 /// A panic is reported by the handle.
 ///
 /// A runtime that ends waits for the jobs that were started in it: at most a second when it is dropped, at most the

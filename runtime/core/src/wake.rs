@@ -31,6 +31,11 @@ impl RingId {
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         Self(NonZeroU64::new(next).expect("2^64 rings are more than a process can build"))
     }
+
+    /// The id as a plain number, for those below who know no rings.
+    pub(crate) fn number(self) -> u64 {
+        self.0.get()
+    }
 }
 
 /// What can arrive from elsewhere.

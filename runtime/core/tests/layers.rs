@@ -19,7 +19,7 @@ const LAYERS: &[&[&str]] = &[
     &["driver", "run_queue"],
     &["context"],
     &["cell"],
-    &["submit", "duplex", "coop", "task", "time", "local", "local_key"],
+    &["submit", "duplex", "coop", "task", "time", "local", "local_key", "fixed"],
     &["exec", "ladder", "probe", "io", "foreign"],
     &["signal", "testing"],
 ];
