@@ -1,4 +1,4 @@
-//! Values that belong to a task: [`LocalKey`], [`task_local!`](crate::task_local!).
+//! Values that belong to a task: [`LocalKey`], [`task_local!`](macro@crate::task_local).
 //!
 //! Owns the exchange of a value between a future and the place where [`LocalKey::with`] finds it: there while the future
 //! is polled or dropped, with the future otherwise. Knows nothing of tasks or the runtime; the place is a thread-local
@@ -33,27 +33,21 @@ use pin_project_lite::pin_project;
 /// ```
 #[macro_export]
 macro_rules! task_local {
-    () => {};
-    ($(#[$attr:meta])* $vis:vis static $name:ident: $t:ty; $($rest:tt)*) => {
-        $crate::task_local!(@key [$(#[$attr])*] [$vis] $name $t);
-        $crate::task_local!($($rest)*);
-    };
-    ($(#[$attr:meta])* $vis:vis static $name:ident: $t:ty) => {
-        $crate::task_local!(@key [$(#[$attr])*] [$vis] $name $t);
-    };
-    (@key [$(#[$attr:meta])*] [$vis:vis] $name:ident $t:ty) => {
-        $(#[$attr])*
-        $vis static $name: $crate::local_key::LocalKey<$t> = {
-            ::std::thread_local! {
-                static PLACE: ::std::cell::RefCell<::std::option::Option<$t>> =
-                    const { ::std::cell::RefCell::new(::std::option::Option::None) };
-            }
-            $crate::local_key::LocalKey::__new(&PLACE)
-        };
+    ($($(#[$attr:meta])* $vis:vis static $name:ident: $t:ty);* $(;)?) => {
+        $(
+            $(#[$attr])*
+            $vis static $name: $crate::local_key::LocalKey<$t> = {
+                ::std::thread_local! {
+                    static PLACE: ::std::cell::RefCell<::std::option::Option<$t>> =
+                        const { ::std::cell::RefCell::new(::std::option::Option::None) };
+                }
+                $crate::local_key::LocalKey::__new(&PLACE)
+            };
+        )*
     };
 }
 
-/// The key of a task-local value, made by [`task_local!`](crate::task_local!).
+/// The key of a task-local value, made by [`task_local!`](macro@crate::task_local).
 ///
 /// A value is set for a future with [`scope`](Self::scope) and read in it with [`with`](Self::with). Tasks that the
 /// future spawns do not inherit it.
