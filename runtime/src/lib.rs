@@ -71,7 +71,7 @@
 //! kernels an idle program may show up as *iowait* or I/O pressure, which means nothing.
 #![forbid(unsafe_code)]
 
-pub use runtime_core::exec::{Builder, Runtime, metrics};
+pub use runtime_core::exec::{Builder, Handle, Runtime, Threads, metrics, spawn_on};
 pub use runtime_core::metrics::Metrics;
 pub use runtime_core::probe::{Probe, probe};
 pub use runtime_core::ring::StartError;
@@ -100,6 +100,7 @@ pub mod io {
 
 /// Tasks.
 pub mod task {
+    pub use runtime_core::exec::{NoRuntimeError, Stopped, spawn_on};
     pub use runtime_core::task::{JoinError, JoinHandle, JoinSet, YieldNow, spawn, spawn_blocking, yield_now};
 }
 

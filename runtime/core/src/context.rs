@@ -2,12 +2,13 @@
 //!
 //! Owns one of each part and the pointer to the runtime that the thread is running; knows nothing of futures.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::ptr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::crew::Crew;
 use crate::driver::Driver;
 use crate::pool::Jobs;
 use crate::ring::{Ring, Setup, StartError};
@@ -34,6 +35,8 @@ pub(crate) struct Context {
     /// Its jobs on the blocking pool.
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) clock: Clock,
+    /// The threads that this one works with, and its index among them; set as the runtime is built.
+    pub(crate) crew: OnceCell<(Arc<Crew>, usize)>,
     /// Filled and emptied within one visit; kept for its memory.
     pub(crate) arrivals: RefCell<Vec<Arrival<Runnable>>>,
     budget_ops: Cell<u32>,
@@ -58,6 +61,7 @@ impl Context {
             door,
             jobs: Arc::default(),
             clock: Clock::new(),
+            crew: OnceCell::new(),
             arrivals: RefCell::new(Vec::new()),
             budget_ops: Cell::new(BUDGET_OPS),
             budget_bytes: Cell::new(BUDGET_BYTES),

@@ -12,7 +12,11 @@
 //!
 //! So tasks that are always ready cannot starve completions or timers, and a flood of completions cannot starve tasks.
 
+mod group;
+mod handle;
 mod shutdown;
+mod threads;
+mod workers;
 
 use std::future::Future;
 use std::io;
@@ -24,15 +28,21 @@ use std::task::{Context as Task, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::context::{self, Context};
+use crate::crew::{Crew, Way};
 use crate::driver::keep_first;
 use crate::metrics::Metrics;
 use crate::ring::{Look, Setup, Wait};
 use crate::run_queue::Runnable;
 use crate::sys;
 use crate::task;
+use crate::time;
 use crate::time_queue::TimerKey;
 use crate::wake::handshake::Park;
 use crate::wake::{self, Arrival, OrphanSink};
+use threads::Staffing;
+
+pub use handle::{Handle, NoRuntimeError, Stopped, spawn_on};
+pub use threads::Threads;
 
 /// Tasks that one turn polls at most.
 const TURN_POLLS: usize = 256;
@@ -57,6 +67,7 @@ const DROP_JOBS_LIMIT: Duration = Duration::from_secs(1);
 #[must_use = "a builder does nothing until it builds"]
 pub struct Builder {
     setup: Setup,
+    staffing: Staffing,
 }
 
 impl Default for Builder {
@@ -68,7 +79,7 @@ impl Default for Builder {
 impl Builder {
     /// A ring of 256 entries.
     pub fn new() -> Self {
-        Self { setup: Setup { entries: 256, ..Setup::default() } }
+        Self { setup: Setup { entries: 256, ..Setup::default() }, staffing: Staffing::default() }
     }
 
     /// Entries of the submission queue, 1 to 32768, rounded up to a power of two. The completion queue has four times
@@ -84,7 +95,8 @@ impl Builder {
         &mut self.setup
     }
 
-    /// Builds the runtime on this thread, where it stays.
+    /// Builds the runtime on this thread, where it stays. Other threads are started when [`spawn_on`] first asks for
+    /// them.
     ///
     /// # Errors
     ///
@@ -93,6 +105,12 @@ impl Builder {
     /// [`StartError`](crate::ring::StartError).
     #[doc(alias = "io_uring_setup")]
     pub fn build(&self) -> io::Result<Runtime> {
+        self.staffing.check()?;
+        self.build_in(|way| (Crew::lead(Arc::clone(way), Box::new(self.clone())), 0))
+    }
+
+    /// Builds the runtime for a place in a crew.
+    fn build_in(&self, place: impl FnOnce(&Way) -> (Arc<Crew>, usize)) -> io::Result<Runtime> {
         if !(1..=32768).contains(&self.setup.entries) {
             let text = format!("a ring has 1 to 32768 entries, not {}", self.setup.entries);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -100,6 +118,9 @@ impl Builder {
         let context = Context::new(&self.setup)?;
         wake::register(context.id(), Arc::clone(&context.door) as Arc<dyn OrphanSink>);
         let waker = Waker::from(Arc::clone(&context.door));
+        threads::confine_workers(&context);
+        let crew = context.crew.set(place(&context.door));
+        debug_assert!(crew.is_ok(), "the context is new");
         Ok(Runtime { context, waker, ended: false })
     }
 }
@@ -172,6 +193,9 @@ impl Runtime {
     ///
     /// What is left behind (a write to a disk or a network file system that does not answer) is leaked with its
     /// buffers, never freed. The kernel itself may keep the process from ending until such an operation is over.
+    ///
+    /// Threads that were started by [`spawn_on`] end at the same time and in the same way; what they leave behind is
+    /// counted as well, and one that does not end within the limit goes on alone.
     pub fn shutdown_timeout(mut self, limit: Duration) -> usize {
         self.end(limit, limit)
     }
@@ -180,7 +204,15 @@ impl Runtime {
         if std::mem::replace(&mut self.ended, true) {
             return 0;
         }
-        shutdown::shutdown(&self.context, limit, jobs_limit)
+        let deadline = time::after(limit);
+        let lead = self.context.crew.get().filter(|(crew, index)| *index == 0 && crew.group_id().is_none());
+        // Not in a child of fork(2), which has none of the threads.
+        let lead = lead.filter(|_| sys::same_process()).map(|(crew, _)| crew);
+        if let Some(crew) = lead {
+            crew.end(limit);
+        }
+        let left = shutdown::shutdown(&self.context, limit, jobs_limit);
+        left + lead.map_or(0, |crew| crew.wait_for_workers(deadline))
     }
 
     pub(crate) fn context(&self) -> &Context {
@@ -282,6 +314,10 @@ fn take_arrivals(cx: &Context) {
 fn receive(cx: &Context, arrival: Arrival<Runnable>) {
     match arrival {
         Arrival::Task(runnable) => cx.tasks.push(runnable),
+        Arrival::Spawned(runnable) => {
+            cx.tasks.born();
+            cx.tasks.push(runnable);
+        }
         Arrival::Orphan(user_data) => cx.driver.orphan(crate::slot::SlotKey::from_user_data(user_data)),
         Arrival::Timer(bits) => {
             let waker = cx.timers.borrow_mut().remove(TimerKey::from_bits(bits));

@@ -8,14 +8,15 @@
 //!
 //! | layer | files | what |
 //! |---|---|---|
-//! | L0 | `buf` `fd` `lock` `sys` | memory, descriptors, system calls |
+//! | L0 | `buf` `cpus` `fd` `lock` `sys` | memory, CPUs, descriptors, system calls |
 //! | L1 | `op` | one file per operation |
 //! | L2 | `ring` `slot` `wake` `wait` `time_queue` `metrics` `pool` | the parts, none of which knows another |
 //! | L3 | `driver` `run_queue` | ring and slots together; tasks as the loop sees them |
-//! | L4 | `context` | one of each, and the thread's pointer to it |
-//! | L5 | `submit` `duplex` `task` `time` `coop` | futures |
-//! | L6 | `exec` `probe` | the run loop, shutdown, reports |
-//! | L7 | `testing` | hooks for tests |
+//! | L4 | `crew` | the threads that belong together, and their stop token |
+//! | L5 | `context` | one of each, and the thread's pointer to it |
+//! | L6 | `submit` `duplex` `task` `time` `coop` | futures |
+//! | L7 | `exec` `ladder` `probe` | the run loop, threads, shutdown, reports |
+//! | L8 | `testing` | hooks for tests |
 //!
 //! # Invariants
 //!
@@ -38,6 +39,7 @@ compile_error!("the runtime crate is built on io_uring, which only Linux has");
 compile_error!("the runtime crate supports 64-bit Linux only");
 
 pub mod buf;
+mod cpus;
 pub mod fd;
 mod lock;
 #[doc(hidden)]
@@ -55,6 +57,8 @@ mod wake;
 
 mod driver;
 mod run_queue;
+
+mod crew;
 
 mod context;
 

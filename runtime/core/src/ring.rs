@@ -14,6 +14,7 @@ use std::ptr;
 
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, squeue};
 
+use crate::cpus::Cpus;
 use crate::sys;
 use enter::Entrance;
 
@@ -111,6 +112,11 @@ impl Ring {
     /// Entries of the submission and of the completion queue, as the kernel gave them.
     pub(crate) fn sizes(&self) -> (u32, u32) {
         (self.io.params().sq_entries(), self.io.params().cq_entries())
+    }
+
+    /// Has the kernel's worker threads of this ring run on these CPUs only (5.14).
+    pub(crate) fn confine_workers(&self, cpus: &Cpus) -> io::Result<()> {
+        self.io.submitter().register_iowq_aff(cpus.raw())
     }
 
     pub(crate) fn inject_faults(&mut self, errnos: &[i32]) {

@@ -4,6 +4,7 @@
 //! the list of living tasks. Knows nothing of the ring.
 
 mod join_set;
+pub(crate) mod remote;
 
 use std::any::Any;
 use std::fmt;

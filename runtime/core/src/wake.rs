@@ -38,6 +38,8 @@ impl RingId {
 pub(crate) enum Arrival<R> {
     /// A task that was woken.
     Task(R),
+    /// A task that was made on another thread and has never run.
+    Spawned(R),
     /// An operation (its `user_data`) whose future was dropped while its runtime was not the current one.
     Orphan(u64),
     /// A timer whose future was dropped likewise.
@@ -127,6 +129,11 @@ impl<R> Door<R> {
             // Swapped, so that both vectors keep their memory.
             std::mem::swap(arrivals, into);
         }
+    }
+
+    /// Whether the runtime is gone, so that nothing can be handed in any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().is_none()
     }
 
     /// Closes the door and returns what came last.

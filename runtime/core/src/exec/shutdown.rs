@@ -95,6 +95,10 @@ fn take_arrivals(cx: &Context) {
 fn receive(cx: &Context, arrival: Arrival<crate::run_queue::Runnable>) {
     match arrival {
         Arrival::Task(runnable) => drop(runnable),
+        Arrival::Spawned(runnable) => {
+            cx.tasks.born();
+            drop(runnable);
+        }
         Arrival::Orphan(user_data) => cx.driver.orphan(crate::slot::SlotKey::from_user_data(user_data)),
         // All of them are dropped soon.
         Arrival::Timer(_) | Arrival::Wake(_) => {}
