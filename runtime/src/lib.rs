@@ -128,17 +128,16 @@ pub mod testing {
 #[doc(hidden)]
 pub mod __private {
     use std::future::Future;
+    use std::io;
+    use std::process::ExitCode;
 
-    use crate::Builder;
+    use crate::{Builder, Handle};
 
     /// Runs `body` on a new runtime; a runtime that cannot start is one line on standard error and exit code 1.
     pub fn run_main<F: Future>(builder: Builder, body: F) -> F::Output {
         match builder.build() {
             Ok(runtime) => runtime.block_on(body),
-            Err(error) => {
-                eprintln!("error: {error}");
-                std::process::exit(1);
-            }
+            Err(error) => cannot_start(&error),
         }
     }
 
@@ -148,6 +147,77 @@ pub mod __private {
         match builder.build() {
             Ok(runtime) => runtime.block_on(body),
             Err(error) => panic!("the runtime of this test cannot start: {error}"),
+        }
+    }
+
+    /// As [`run_main`], once on each of several threads.
+    #[track_caller]
+    pub fn run_main_on_threads<F, T>(builder: Builder, body: F) -> T::Output
+    where
+        F: Fn() -> T + Send + Sync + 'static,
+        T: Future<Output: Outcome>,
+    {
+        run_on_threads(&builder, body).unwrap_or_else(|error| cannot_start(&error))
+    }
+
+    /// As [`run_test`], once on each of several threads.
+    #[track_caller]
+    pub fn run_test_on_threads<F, T>(builder: Builder, body: F) -> T::Output
+    where
+        F: Fn() -> T + Send + Sync + 'static,
+        T: Future<Output: Outcome>,
+    {
+        match run_on_threads(&builder, body) {
+            Ok(output) => output,
+            Err(error) => panic!("the runtime of this test cannot start: {error}"),
+        }
+    }
+
+    #[track_caller]
+    fn run_on_threads<F, T>(builder: &Builder, body: F) -> io::Result<T::Output>
+    where
+        F: Fn() -> T + Send + Sync + 'static,
+        T: Future<Output: Outcome>,
+    {
+        let outputs = builder.run_until_failure(move |_: Handle| body(), Outcome::is_failure)?;
+        Ok(match outputs {
+            // All of them say that it went well, the first one as well as any.
+            Ok(outputs) => outputs.into_iter().next().expect("there is at least one thread"),
+            Err(failure) => failure,
+        })
+    }
+
+    fn cannot_start(error: &io::Error) -> ! {
+        eprintln!("error: {error}");
+        std::process::exit(1);
+    }
+
+    /// What the body may return when it runs on several threads.
+    #[diagnostic::on_unimplemented(
+        message = "a body on several threads cannot return `{Self}`",
+        label = "with `threads` the return type is `()`, a `Result` or an `ExitCode`, and `Send`",
+        note = "each thread returns one: a failure stops the others and is what the function returns"
+    )]
+    pub trait Outcome: Send + 'static {
+        /// Whether the other threads are to be stopped.
+        fn is_failure(&self) -> bool;
+    }
+
+    impl Outcome for () {
+        fn is_failure(&self) -> bool {
+            false
+        }
+    }
+
+    impl<T: Send + 'static, E: Send + 'static> Outcome for Result<T, E> {
+        fn is_failure(&self) -> bool {
+            self.is_err()
+        }
+    }
+
+    impl Outcome for ExitCode {
+        fn is_failure(&self) -> bool {
+            *self != Self::SUCCESS
         }
     }
 }
