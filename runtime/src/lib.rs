@@ -152,21 +152,13 @@ pub mod __private {
 
     /// As [`run_main`], once on each of several threads.
     #[track_caller]
-    pub fn run_main_on_threads<F, T>(builder: Builder, body: F) -> T::Output
-    where
-        F: Fn() -> T + Send + Sync + 'static,
-        T: Future<Output: Outcome>,
-    {
+    pub fn run_main_on_threads<T: Outcome>(builder: Builder, body: impl AsyncFn() -> T + Send + Sync + 'static) -> T {
         run_on_threads(&builder, body).unwrap_or_else(|error| cannot_start(&error))
     }
 
     /// As [`run_test`], once on each of several threads.
     #[track_caller]
-    pub fn run_test_on_threads<F, T>(builder: Builder, body: F) -> T::Output
-    where
-        F: Fn() -> T + Send + Sync + 'static,
-        T: Future<Output: Outcome>,
-    {
+    pub fn run_test_on_threads<T: Outcome>(builder: Builder, body: impl AsyncFn() -> T + Send + Sync + 'static) -> T {
         match run_on_threads(&builder, body) {
             Ok(output) => output,
             Err(error) => panic!("the runtime of this test cannot start: {error}"),
@@ -174,12 +166,11 @@ pub mod __private {
     }
 
     #[track_caller]
-    fn run_on_threads<F, T>(builder: &Builder, body: F) -> io::Result<T::Output>
-    where
-        F: Fn() -> T + Send + Sync + 'static,
-        T: Future<Output: Outcome>,
-    {
-        let outputs = builder.run_until_failure(move |_: Handle| body(), Outcome::is_failure)?;
+    fn run_on_threads<T: Outcome>(
+        builder: &Builder,
+        body: impl AsyncFn() -> T + Send + Sync + 'static,
+    ) -> io::Result<T> {
+        let outputs = builder.run_until_failure(async move |_: Handle| body().await, Outcome::is_failure)?;
         Ok(match outputs {
             // All of them say that it went well, the first one as well as any.
             Ok(outputs) => outputs.into_iter().next().expect("there is at least one thread"),

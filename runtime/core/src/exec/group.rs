@@ -84,10 +84,9 @@ impl Builder {
     /// assert_eq!(indices.unwrap(), [0, 1]);
     /// ```
     #[track_caller]
-    pub fn run<F, Fut, T, E>(&self, body: F) -> Result<Vec<T>, E>
+    pub fn run<F, T, E>(&self, body: F) -> Result<Vec<T>, E>
     where
-        F: Fn(Handle) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<T, E>>,
+        F: AsyncFn(Handle) -> Result<T, E> + Send + Sync + 'static,
         T: Send + 'static,
         E: From<io::Error> + Send + 'static,
     {
@@ -101,15 +100,10 @@ impl Builder {
     /// first failure.
     #[doc(hidden)]
     #[track_caller]
-    pub fn run_until_failure<F, Fut>(
-        &self,
-        body: F,
-        is_failure: fn(&Fut::Output) -> bool,
-    ) -> io::Result<Result<Vec<Fut::Output>, Fut::Output>>
+    pub fn run_until_failure<F, T>(&self, body: F, is_failure: fn(&T) -> bool) -> io::Result<Result<Vec<T>, T>>
     where
-        F: Fn(Handle) -> Fut + Send + Sync + 'static,
-        Fut: Future,
-        Fut::Output: Send + 'static,
+        F: AsyncFn(Handle) -> T + Send + Sync + 'static,
+        T: Send + 'static,
     {
         assert!(
             !context::is_entered(),
@@ -130,10 +124,9 @@ struct Group<T> {
 }
 
 impl<T: Send + 'static> Group<T> {
-    fn start<F, Fut>(builder: &Builder, body: Arc<F>) -> io::Result<Self>
+    fn start<F>(builder: &Builder, body: Arc<F>) -> io::Result<Self>
     where
-        F: Fn(Handle) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = T>,
+        F: AsyncFn(Handle) -> T + Send + Sync + 'static,
     {
         let count = builder.staffing.threads.count();
         let cpus = builder.staffing.cpus()?;
@@ -260,11 +253,7 @@ struct Member<F, T> {
     tell: mpsc::Sender<Event<T>>,
 }
 
-impl<F, Fut> Member<F, Fut::Output>
-where
-    F: Fn(Handle) -> Fut,
-    Fut: Future,
-{
+impl<F: AsyncFn(Handle) -> T, T> Member<F, T> {
     fn run(self, pinned: io::Result<()>, go: &mpsc::Receiver<()>) {
         let Self { builder, crew, index, body, tell } = self;
         // The one that watches may have left: then nobody wants to know.
@@ -293,11 +282,7 @@ where
 }
 
 /// The output of the body, `None` when it has to end before.
-async fn until_end<F, Fut>(body: &F, handle: Handle, crew: &Crew) -> Option<Fut::Output>
-where
-    F: Fn(Handle) -> Fut,
-    Fut: Future,
-{
+async fn until_end<T>(body: &impl AsyncFn(Handle) -> T, handle: Handle, crew: &Crew) -> Option<T> {
     let mut body = pin!(body(handle));
     let mut end = pin!(crew.end.stopped());
     let mut listens = false;
