@@ -6,7 +6,7 @@
 //! ```no_run
 //! use runtime::net::{TcpListener, TcpStream};
 //!
-//! #[runtime::main]
+//! #[runtime::main(threads = "auto")] // the body runs once per thread, each with its own ring
 //! async fn main() -> std::io::Result<()> {
 //!     let listener = TcpListener::bind("127.0.0.1:8080").await?;
 //!     let mut incoming = listener.incoming(); // multishot accept: one submission, many connections
@@ -41,7 +41,7 @@
 //!
 //! | dropped | what happens |
 //! |---|---|
-//! | `accept`, `Incoming::next` | the connection stays in the listener's queue |
+//! | `accept`, `Incoming::next`, `Dispatch::next` | the connection stays in the listener's queue |
 //! | `read`, `read_exact`, `peek` | bytes that had arrived are what the next read returns, in order |
 //! | `write`, `write_all` | any part may have been sent; later writes never overtake it |
 //! | `connect`, `File::open` | the socket or file is closed |
@@ -50,6 +50,48 @@
 //!
 //! So `timeout(limit, stream.read(buf))` and `select!` are as safe as on tokio. A future that is *forgotten*
 //! (`mem::forget`) keeps its direction of the stream busy; the memory is reclaimed when the runtime ends.
+//!
+//! # Threads
+//!
+//! `#[runtime::main]` runs its body once, on the thread that calls it. With `threads = N` or `threads = "auto"` the body runs
+//! once on each of so many threads, and nothing is shared between them but what the program shares: each has its ring, its
+//! tasks and its timers, and a task stays where it was spawned, so it need not be `Send`. [`Builder::run`] is the same
+//! without the macro. `pin = true` keeps each thread on a CPU of its own.
+//!
+//! ```
+//! use runtime::{Builder, Handle};
+//!
+//! let squares = Builder::new().threads(3).run(async |here: Handle| {
+//!     std::io::Result::Ok(here.index() * here.index())
+//! });
+//! assert_eq!(squares.unwrap(), [0, 1, 4]);
+//! ```
+//!
+//! **Listening.** All of them may bind the same address, as in the example at the top; the kernel hands each connection to
+//! one of them by a hash. [`TcpListener::dispatch`](net::TcpListener::dispatch) accepts on one thread and hands each to the
+//! thread with the fewest, which is better where some connections are much more work than others.
+//!
+//! **Reaching the others.** [`spawn_on`] sends a closure to a thread, which makes a future of it and runs that; the
+//! [`JoinHandle`](task::JoinHandle) can be awaited anywhere. A [`Handle`] does the same from threads that run no runtime. A
+//! [`TcpStream`](net::TcpStream) or a file can be moved along, between two operations. Channels and locks of other crates
+//! work between threads, since wakers do. Without `threads` the others are started when they are first used.
+//!
+//! **Stopping.** A body that returns ends its thread and no other. One that panics or returns an error stops the others:
+//! [`Handle::stopped`] completes everywhere, and whoever has not returned half a second later is dropped where it next
+//! suspends; then the program gets the first error or panic. [`Handle::stop`] asks all of them to come to their end, and
+//! forces none:
+//!
+//! ```
+//! # use runtime::{Builder, Handle};
+//! # Builder::new().threads(2).run(async |here: Handle| {
+//! let serve = std::future::pending::<()>();
+//! # if here.index() == 0 { here.stop() }
+//! let here = Handle::current();
+//! futures::future::select(std::pin::pin!(serve), here.stopped()).await;
+//! // … finish what is under way …
+//! # std::io::Result::Ok(())
+//! # }).unwrap();
+//! ```
 //!
 //! # Time
 //!

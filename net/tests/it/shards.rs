@@ -10,7 +10,7 @@ use runtime::net::TcpListener;
 use runtime::{Builder, Handle, spawn_blocking};
 
 use crate::peer::{Peer, client, ms, run, secs};
-use crate::support::{am_child, eventually, fds, in_child, run_child, watchdog};
+use crate::support::{Rng, am_child, eventually, fds, in_child, run_child, watchdog};
 
 const EADDRINUSE: i32 = 98;
 
@@ -211,6 +211,67 @@ fn a_port_that_somebody_has_is_had_by_no_thread() {
         io::Result::Ok(())
     });
     first.unwrap();
+}
+
+/// A moment of some length, so that each of two comes first now and then.
+fn idle(rng: &mut Rng) {
+    (0..rng.below(8) * 200).for_each(|_| std::hint::spin_loop());
+}
+
+/// Another process, as far as the kernel and the register of addresses are concerned, that does what a group does.
+fn listen_like_a_group(addr: SocketAddr, rng: &mut Rng) -> io::Result<socket2::Socket> {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    idle(rng);
+    socket.bind(&addr.into())?;
+    idle(rng);
+    socket.listen(16)?;
+    socket.set_reuse_port(true)?;
+    Ok(socket)
+}
+
+#[test]
+fn of_two_that_start_at_the_same_time_one_gets_the_port() {
+    let _watchdog = watchdog(secs(60));
+    let probe = std::net::TcpListener::bind("127.0.77.3:0").unwrap();
+    let addr = probe.local_addr().unwrap();
+    drop(probe);
+    let barrier = Arc::new(Barrier::new(2));
+    let (gate, wins) = (Arc::clone(&barrier), Arc::new(AtomicUsize::new(0)));
+    let theirs = Arc::clone(&wins);
+    const ROUNDS: usize = 300;
+    let rival = std::thread::spawn(move || {
+        let mut rng = Rng(5);
+        for _ in 0..ROUNDS {
+            gate.wait();
+            let socket = listen_like_a_group(addr, &mut rng);
+            theirs.store(usize::from(socket.is_ok()), Ordering::SeqCst);
+            gate.wait();
+            drop(socket);
+            gate.wait();
+        }
+    });
+    let ours = Builder::new().threads(2).run(move |cx: Handle| {
+        let (barrier, wins) = (Arc::clone(&barrier), Arc::clone(&wins));
+        async move {
+            let (mut ours, mut rng) = (0, Rng(6));
+            for _ in 0..if cx.index() == 0 { ROUNDS } else { 0 } {
+                // Blocks the loop, to be on time.
+                barrier.wait();
+                idle(&mut rng);
+                let listener = TcpListener::bind(addr).await;
+                barrier.wait();
+                let won = usize::from(listener.is_ok());
+                assert_eq!(won + wins.load(Ordering::SeqCst), 1, "one of them, not both");
+                ours += won;
+                drop(listener);
+                barrier.wait();
+            }
+            io::Result::Ok(ours)
+        }
+    });
+    rival.join().unwrap();
+    println!("won {} of {ROUNDS}", ours.unwrap()[0]);
 }
 
 #[test]

@@ -39,7 +39,7 @@ use crate::time;
 use crate::time_queue::TimerKey;
 use crate::wake::handshake::Park;
 use crate::wake::{self, Arrival, OrphanSink};
-use threads::Staffing;
+use threads::{SLACK, Staffing};
 
 pub use handle::{Handle, NoRuntimeError, Stopped, spawn_on};
 pub use threads::Threads;
@@ -204,7 +204,7 @@ impl Runtime {
         if std::mem::replace(&mut self.ended, true) {
             return 0;
         }
-        let deadline = time::after(limit);
+        let deadline = time::after(limit.saturating_add(SLACK));
         let lead = self.context.crew.get().filter(|(crew, index)| *index == 0 && crew.group_id().is_none());
         // Not in a child of fork(2), which has none of the threads.
         let lead = lead.filter(|_| sys::same_process()).map(|(crew, _)| crew);

@@ -18,17 +18,14 @@ use std::pin::pin;
 use std::sync::{Arc, mpsc};
 use std::task::Poll;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::threads::Staffing;
+use super::threads::{SLACK, Staffing};
 use super::{Builder, Handle};
 use crate::context;
 use crate::crew::{Crew, Way};
 use crate::driver::{Panic, drop_quietly};
 use crate::time;
-
-/// How long a thread may take to say that it has ended, beyond the limit of its runtime's end.
-const SLACK: Duration = Duration::from_millis(200);
 
 /// What a thread tells the one that watches.
 enum Event<T> {

@@ -29,13 +29,11 @@ pub use crate::crew::stop::Stopped;
 /// ```
 /// use runtime_core::exec::{Builder, Handle};
 ///
-/// let sums = Builder::new().threads(2).run(async |cx: Handle| {
-///     // Each thread has the other one compute something.
-///     let other = (cx.index() + 1) % cx.threads();
-///     let sum = cx.spawn_on(other, || async { (1..=10).sum::<u32>() }).await?;
-///     std::io::Result::Ok(sum)
-/// });
-/// assert_eq!(sums.unwrap(), [55, 55]);
+/// let runtime = Builder::new().threads(2).build().unwrap();
+/// let handle = runtime.block_on(async { Handle::current() });
+/// // From a thread that runs no runtime.
+/// let sum = std::thread::spawn(move || handle.spawn_on(1, || async { (1..=10).sum::<u32>() }));
+/// assert_eq!(runtime.block_on(sum.join().unwrap()).unwrap(), 55);
 /// ```
 #[derive(Clone)]
 pub struct Handle {

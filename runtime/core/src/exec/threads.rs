@@ -14,6 +14,9 @@ use crate::cpus::Cpus;
 /// How long bodies that do not await the stop token go on after another one has failed.
 const GRACE: Duration = Duration::from_millis(500);
 
+/// How long a thread may take to say that it has ended, beyond the limit of its runtime's end.
+pub(super) const SLACK: Duration = Duration::from_millis(200);
+
 /// How many threads run a program; see [`Builder::threads`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Threads {

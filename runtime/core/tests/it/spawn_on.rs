@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread::ThreadId;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use runtime::task::{JoinHandle, yield_now};
 use runtime::time::sleep;
@@ -15,6 +15,7 @@ use runtime::{Builder, Handle, Runtime, spawn, spawn_on};
 
 use crate::alloc;
 use crate::kit::{OnDrop, panic_text};
+use crate::raw::fork;
 use crate::support::{eventually, fds, in_child, threads, watchdog};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -315,4 +316,106 @@ fn all_threads_send_to_all() {
         io::Result::Ok(sum)
     });
     assert_eq!(sums.unwrap(), [19900, 19900, 19900]);
+}
+
+#[test]
+fn what_a_thread_leaves_behind_is_counted_and_one_that_hangs_is_left_alone() {
+    in_child("spawn_on::what_a_thread_leaves_behind_is_counted_and_one_that_hangs_is_left_alone", LIMIT, || {
+        let before = threads();
+        let runtime = Builder::new().threads(3).build().unwrap();
+        runtime.block_on(async {
+            spawn_on(1, || async {
+                let (tx, rx) = runtime::pipe::pipe().unwrap();
+                spawn(async move {
+                    let _tx = tx;
+                    rx.read(vec![0; 8]).await.0
+                });
+                yield_now().await;
+                // From now on the ring cannot be entered, so the read cannot be cancelled.
+                runtime::testing::inject_enter_faults(&[libc::EBADF; 64]);
+            })
+            .await
+            .unwrap();
+        });
+        assert!(runtime.shutdown_timeout(Duration::from_secs(20)) >= 1);
+        eventually("the thread has ended", || threads() == before);
+
+        let runtime = two();
+        let start = Instant::now();
+        runtime.block_on(async {
+            let (told, tell) = async_oneshot();
+            drop(spawn_on(1, move || async move {
+                told.send(()).unwrap();
+                std::thread::sleep(Duration::from_secs(3600));
+            }));
+            tell.await.unwrap();
+        });
+        assert_eq!(runtime.shutdown_timeout(Duration::from_millis(50)), 0);
+        assert!(start.elapsed() < Duration::from_secs(20));
+    });
+}
+
+fn async_oneshot() -> (futures::channel::oneshot::Sender<()>, futures::channel::oneshot::Receiver<()>) {
+    futures::channel::oneshot::channel()
+}
+
+#[test]
+fn a_child_of_fork_reaches_no_thread_and_drops_in_peace() {
+    in_child("spawn_on::a_child_of_fork_reaches_no_thread_and_drops_in_peace", LIMIT, || {
+        let mut runtime = Some(Builder::new().threads(3).build().unwrap());
+        let handle = runtime.as_ref().unwrap().block_on(async {
+            assert_eq!(spawn_on(1, || async { 1 }).await.unwrap(), 1);
+            Handle::current()
+        });
+        let child = fork(|| {
+            let mut failures = 0;
+            for thread in 0..3 {
+                let text = panic_text(|| handle.spawn_on(thread, || async {}));
+                failures += i32::from(!text.contains("child of fork(2)"));
+            }
+            let text = panic_text(|| Builder::new().threads(2).run(async |_: Handle| io::Result::Ok(())));
+            failures += i32::from(!text.contains("child of fork(2)"));
+            drop(runtime.take());
+            failures
+        });
+        assert_eq!(child.wait(), 0);
+        // The parent has noticed nothing.
+        let runtime = runtime.unwrap();
+        assert_eq!(runtime.block_on(handle.spawn_on(1, || async { 2 })).unwrap(), 2);
+        assert_eq!(runtime.block_on(handle.spawn_on(2, || async { 3 })).unwrap(), 3);
+    });
+}
+
+#[test]
+fn aborts_from_everywhere_race_with_the_first_poll() {
+    let _watchdog = watchdog(LIMIT);
+    let runtime = Builder::new().threads(3).build().unwrap();
+    runtime.block_on(async {
+        let dropped = Arc::new(AtomicUsize::new(0));
+        for round in 0..300usize {
+            let count = Arc::clone(&dropped);
+            let handle = spawn_on(1 + round % 2, move || {
+                let guard = OnDrop(move || _ = count.fetch_add(1, Ordering::SeqCst));
+                async move {
+                    let _guard = guard;
+                    for _ in 0..round % 5 {
+                        yield_now().await;
+                    }
+                }
+            });
+            match round % 3 {
+                0 => handle.abort(),
+                1 => drop(std::thread::spawn(move || handle.abort())),
+                _ => {
+                    let aborted = spawn_on(2 - round % 2, move || async move {
+                        handle.abort();
+                        handle.await.err().is_none_or(|error| error.is_cancelled())
+                    });
+                    assert!(aborted.await.unwrap());
+                }
+            }
+        }
+        crate::kit::until(|| dropped.load(Ordering::SeqCst) == 300 || Arc::strong_count(&dropped) == 1).await;
+    });
+    drop(runtime);
 }

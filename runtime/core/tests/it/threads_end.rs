@@ -183,3 +183,39 @@ fn a_thread_that_the_system_refuses_is_said_by_name() {
         assert_eq!(threads(), running);
     });
 }
+
+#[test]
+fn what_a_thread_leaves_behind_keeps_nobody_from_returning() {
+    in_child("threads_end::what_a_thread_leaves_behind_keeps_nobody_from_returning", LIMIT, || {
+        let outputs = Builder::new().threads(2).run(async |cx: Handle| {
+            if cx.index() == 1 {
+                let (tx, rx) = runtime::pipe::pipe()?;
+                runtime::spawn(async move {
+                    let _tx = tx;
+                    rx.read(vec![0; 8]).await.0
+                });
+                runtime::task::yield_now().await;
+                // From now on the ring cannot be entered, so the read cannot be cancelled.
+                runtime::testing::inject_enter_faults(&[libc::EBADF; 64]);
+            }
+            io::Result::Ok(cx.index())
+        });
+        assert_eq!(outputs.unwrap(), [0, 1]);
+    });
+}
+
+#[test]
+fn a_ring_that_breaks_under_a_body_stops_the_group() {
+    in_child("threads_end::a_ring_that_breaks_under_a_body_stops_the_group", LIMIT, || {
+        let panic = catch_unwind(AssertUnwindSafe(|| {
+            Builder::new().threads(2).run(async |cx: Handle| {
+                if cx.index() == 1 {
+                    runtime::testing::inject_enter_faults(&[libc::EBADF; 64]);
+                }
+                accepts().await
+            })
+        }));
+        let text = text_of(&*panic.unwrap_err());
+        assert!(text.contains("io_uring_enter failed"), "{text}");
+    });
+}
