@@ -5,6 +5,11 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::sync::OnceLock;
+
+/// What the first thread that was pinned could use before: threads inherit the CPUs of the one that starts them, and those
+/// that serve everybody must not be pinned with it.
+static BEFORE: OnceLock<Cpus> = OnceLock::new();
 
 /// A set of CPUs.
 #[derive(Clone, Copy)]
@@ -58,8 +63,25 @@ impl Cpus {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
+    /// Like [`confine_thread`](Self::confine_thread), for a thread of a runtime that is pinned.
+    pub(crate) fn pin_thread(&self) -> io::Result<()> {
+        if BEFORE.get().is_none() {
+            let before = Self::allowed()?;
+            BEFORE.get_or_init(|| before);
+        }
+        self.confine_thread()
+    }
+
     pub(crate) fn raw(&self) -> &libc::cpu_set_t {
         &self.0
+    }
+}
+
+/// Undoes on this thread what it inherited from one that is pinned, if there are such threads.
+pub(crate) fn unpin_thread() {
+    if let Some(before) = BEFORE.get() {
+        // Where it is not allowed the thread stays where it is.
+        let _ = before.confine_thread();
     }
 }
 

@@ -40,6 +40,7 @@ use crate::time_queue::TimerKey;
 use crate::wake::handshake::Park;
 use crate::wake::{self, Arrival, OrphanSink};
 use threads::{SLACK, Staffing};
+use workers::OnDemand;
 
 pub use handle::{Handle, NoRuntimeError, Stopped, spawn_on};
 pub use threads::Threads;
@@ -106,7 +107,8 @@ impl Builder {
     #[doc(alias = "io_uring_setup")]
     pub fn build(&self) -> io::Result<Runtime> {
         self.staffing.check()?;
-        self.build_in(|way| (Crew::lead(Arc::clone(way), Box::new(self.clone())), 0))
+        let staff = Box::new(OnDemand::new(self)?);
+        self.build_in(|way| (Crew::lead(Arc::clone(way), staff), 0))
     }
 
     /// Builds the runtime for a place in a crew.

@@ -256,7 +256,9 @@ impl<F: AsyncFn(Handle) -> T, T> Member<F, T> {
         // The one that watches may have left: then nobody wants to know.
         let tell = |event| drop_quietly(tell.send(event));
         let place = |_: &Way| (Arc::clone(&crew), index);
-        let runtime = match pinned.and_then(|()| builder.build_in(place)) {
+        // The others wait at their gates until this one has said something, whatever happens to it.
+        let built = catch_unwind(AssertUnwindSafe(|| pinned.and_then(|()| builder.build_in(place))));
+        let runtime = match built.unwrap_or_else(|_| Err(io::Error::other("a thread panicked as it started"))) {
             Ok(runtime) => runtime,
             Err(error) => {
                 drop_quietly(body);
@@ -272,7 +274,9 @@ impl<F: AsyncFn(Handle) -> T, T> Member<F, T> {
         let output = catch_unwind(AssertUnwindSafe(|| runtime.block_on(until_end(&*body, handle, &crew))));
         // Told before this runtime ends, which may take a while: the others are stopped meanwhile.
         tell(Event::Output(index, output));
-        let leftovers = runtime.shutdown_timeout(builder.staffing.limit);
+        let end = catch_unwind(AssertUnwindSafe(|| runtime.shutdown_timeout(builder.staffing.limit)));
+        // One that cannot even end is not joined.
+        let leftovers = end.unwrap_or(1);
         drop_quietly(body);
         tell(Event::Ended(index, leftovers));
     }

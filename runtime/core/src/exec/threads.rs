@@ -72,10 +72,14 @@ impl Staffing {
         Ok(())
     }
 
-    /// The CPUs of the threads to be started, if they are pinned; asked on the thread that starts them.
+    /// The CPUs that the threads to be started may use: those of the thread that this is called on. Only threads that are
+    /// pinned depend on the answer.
     pub(super) fn cpus(&self) -> io::Result<Option<Cpus>> {
-        let cpus = self.pin.then(Cpus::allowed).transpose();
-        cpus.map_err(|error| because("the allowed CPUs cannot be asked for", &error))
+        match Cpus::allowed() {
+            Ok(cpus) => Ok(Some(cpus)),
+            Err(error) if self.pin => Err(because("the allowed CPUs cannot be asked for", &error)),
+            Err(_) => Ok(None),
+        }
     }
 
     /// Starts a thread, on its CPU if it is pinned. `body` learns whether that worked.
@@ -84,10 +88,16 @@ impl Staffing {
         F: FnOnce(io::Result<()>) + Send + 'static,
     {
         let builder = thread::Builder::new().name(format!("{}-{index}", self.name));
+        let pin = self.pin;
         let thread = builder.spawn(move || {
-            let pinned = cpus.map_or(Ok(()), |cpus| cpus.for_thread(index).confine_thread());
             // Before the ring is built, so that its memory is near.
-            body(pinned.map_err(|error| because("a thread cannot be pinned to its CPU", &error)));
+            let placed = match cpus {
+                Some(cpus) if pin => cpus.for_thread(index).pin_thread(),
+                // It has those of whoever happened to start it.
+                Some(cpus) => cpus.confine_thread().or(Ok(())),
+                None => Ok(()),
+            };
+            body(placed.map_err(|error| because("a thread cannot be pinned to its CPU", &error)));
         });
         thread.map_err(|error| because(&format!("thread {index} of the runtime cannot be started"), &error))
     }

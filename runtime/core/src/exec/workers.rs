@@ -8,20 +8,33 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 
 use super::Builder;
+use crate::cpus::Cpus;
 use crate::crew::{Crew, Staff, Way, Worker};
 use crate::driver::drop_quietly;
 
-impl Staff for Builder {
+/// How the threads of a runtime are started.
+pub(super) struct OnDemand {
+    builder: Builder,
+    /// Those of the thread that the runtime is on, whoever starts the others.
+    cpus: Option<Cpus>,
+}
+
+impl OnDemand {
+    pub(super) fn new(builder: &Builder) -> io::Result<Self> {
+        Ok(Self { builder: builder.clone(), cpus: builder.staffing.cpus()? })
+    }
+}
+
+impl Staff for OnDemand {
     fn threads(&self) -> usize {
-        self.staffing.threads.count()
+        self.builder.staffing.threads.count()
     }
 
     fn start(&self, crew: &Arc<Crew>, index: usize) -> io::Result<(Way, Worker)> {
-        let cpus = self.staffing.cpus()?;
         let (started, start) = mpsc::channel();
         let (end, ended) = mpsc::channel();
-        let (builder, member) = (self.clone(), Arc::clone(crew));
-        let thread = self.staffing.start(index, cpus, move |pinned| {
+        let (builder, member) = (self.builder.clone(), Arc::clone(crew));
+        let thread = self.builder.staffing.start(index, self.cpus, move |pinned| {
             let leftovers = work(&builder, pinned, member, index, &started);
             // Nobody listens any more when the limit is over.
             let _ = end.send(leftovers);

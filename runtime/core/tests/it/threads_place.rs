@@ -53,7 +53,7 @@ unsafe impl Op for OffLoop {
     }
 }
 
-fn confine_process_to(cpu: usize) {
+fn confine_thread_to(cpu: usize) {
     let mut set: libc::cpu_set_t = unsafe_zeroed();
     // SAFETY: the number is below the bound.
     unsafe { libc::CPU_SET(cpu, &mut set) };
@@ -92,6 +92,40 @@ fn pinned_threads_have_a_cpu_each_and_their_workers_are_there_too() {
 }
 
 #[test]
+fn threads_that_a_pinned_one_starts_are_not_pinned_with_it() {
+    in_child("threads_place::threads_that_a_pinned_one_starts_are_not_pinned_with_it", LIMIT, || {
+        let allowed = own_cpus();
+        let seen = Builder::new()
+            .threads(1)
+            .pin(true)
+            .run(async |_: Handle| io::Result::Ok((own_cpus(), runtime::spawn_blocking(own_cpus).await?)))
+            .unwrap();
+        assert_eq!(seen[0].0.len(), 1);
+        assert_eq!(seen[0].1, allowed, "the blocking pool serves everybody");
+        // A thread that is started on demand by a pinned one, or by a thread that is confined for reasons of its own.
+        let runtime = Builder::new().threads(4).pin(true).build().unwrap();
+        let (by_pinned, by_confined) = runtime.block_on(async {
+            let by_pinned = runtime::spawn_on(1, || async { runtime::spawn_on(2, || async { own_cpus() }).await });
+            let handle = Handle::current();
+            let by_confined = std::thread::spawn(move || {
+                confine_thread_to(*own_cpus().last().unwrap());
+                handle.spawn_on(3, || async { own_cpus() })
+            });
+            (by_pinned.await.unwrap().unwrap(), by_confined.join().unwrap().await.unwrap())
+        });
+        let of = |index: usize| BTreeSet::from([*allowed.iter().nth(index % allowed.len()).unwrap()]);
+        assert_eq!((by_pinned, by_confined), (of(2), of(3)));
+        let runtime = Builder::new().threads(2).build().unwrap();
+        let handle = runtime.block_on(async { Handle::current() });
+        let free = std::thread::spawn(move || {
+            confine_thread_to(*own_cpus().last().unwrap());
+            handle.spawn_on(1, || async { own_cpus() })
+        });
+        assert_eq!(runtime.block_on(free.join().unwrap()).unwrap(), allowed);
+    });
+}
+
+#[test]
 fn nobody_is_pinned_by_default() {
     in_child("threads_place::nobody_is_pinned_by_default", LIMIT, || {
         let allowed = own_cpus();
@@ -104,7 +138,7 @@ fn nobody_is_pinned_by_default() {
 fn a_process_that_may_use_the_last_cpu_only_starts_one_thread_there() {
     in_child("threads_place::a_process_that_may_use_the_last_cpu_only_starts_one_thread_there", LIMIT, || {
         let last = *own_cpus().last().unwrap();
-        confine_process_to(last);
+        confine_thread_to(last);
         let only = BTreeSet::from([last]);
         for pin in [false, true] {
             let seen = Builder::new()
@@ -136,7 +170,7 @@ fn a_runtime_that_is_built_where_the_thread_is_confined_keeps_its_workers_there(
         LIMIT,
         || {
             let first = *own_cpus().first().unwrap();
-            confine_process_to(first);
+            confine_thread_to(first);
             Runtime::new().unwrap().block_on(submit(OffLoop)).unwrap();
             assert_eq!(worker_cpus(), [BTreeSet::from([first])]);
         },
