@@ -99,7 +99,8 @@ fn other_threads_start_when_they_are_first_used_and_end_with_the_runtime() {
             assert_eq!(dropped.load(Ordering::SeqCst), 0);
             drop(runtime);
             assert_eq!(dropped.load(Ordering::SeqCst), 1, "dropped on its own thread");
-            assert_eq!(threads(), before);
+            // The system lists a thread that was joined for a moment longer.
+            eventually("threads at base", || threads() == before);
         };
         round();
         let (open, live) = (fds(), alloc::live());
