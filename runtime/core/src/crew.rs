@@ -44,10 +44,19 @@ pub(crate) struct Crew {
     /// Told by the runtime: it ends now.
     pub(crate) end: Stop,
     /// How long the end of one thread may take.
-    limit: Mutex<Duration>,
+    limits: Mutex<Limits>,
     /// Made when first asked for: counting the CPUs means reading files.
     seats: OnceLock<Box<[Seat]>>,
     kind: Kind,
+}
+
+/// How long the end of a runtime may take.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Limits {
+    /// All of it.
+    pub(crate) all: Duration,
+    /// The wait for its jobs on the blocking pool.
+    pub(crate) jobs: Duration,
 }
 
 enum Kind {
@@ -101,7 +110,7 @@ impl Crew {
             id: next_id(),
             stop: Stop::default(),
             end: Stop::default(),
-            limit: Mutex::default(),
+            limits: Mutex::default(),
             seats: OnceLock::new(),
             kind,
         })
@@ -175,13 +184,14 @@ impl Crew {
         }
     }
 
-    pub(crate) fn limit(&self) -> Duration {
-        *self.limit.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What [`end`](Self::end) said.
+    pub(crate) fn limits(&self) -> Limits {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells all threads to end, each within the limit.
-    pub(crate) fn end(&self, limit: Duration) {
-        *self.limit.lock().unwrap_or_else(PoisonError::into_inner) = limit;
+    /// Tells all threads to end, each within the limits.
+    pub(crate) fn end(&self, limits: Limits) {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
         self.end.stop();
     }
 

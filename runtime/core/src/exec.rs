@@ -28,7 +28,7 @@ use std::task::{Context as Task, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::context::{self, Context};
-use crate::crew::{Crew, Way};
+use crate::crew::{Crew, Limits, Way};
 use crate::driver::keep_first;
 use crate::metrics::Metrics;
 use crate::ring::{Look, Setup, Wait};
@@ -211,7 +211,7 @@ impl Runtime {
         // Not in a child of fork(2), which has none of the threads.
         let lead = lead.filter(|_| sys::same_process()).map(|(crew, _)| crew);
         if let Some(crew) = lead {
-            crew.end(limit);
+            crew.end(Limits { all: limit, jobs: jobs_limit });
         }
         let left = shutdown::shutdown(&self.context, limit, jobs_limit);
         left + lead.map_or(0, |crew| crew.wait_for_workers(deadline))

@@ -200,7 +200,7 @@ impl<T: Send + 'static> Group<T> {
                 }
                 Ok(Event::Output(_, Ok(None)) | Event::Started(..)) => continue,
                 Err(mpsc::RecvTimeoutError::Timeout) if !self.crew.end.is_stopped() => {
-                    self.crew.end(staffing.limit);
+                    self.crew.end.stop();
                     deadline = Some(time::after(staffing.limit.saturating_add(SLACK)));
                     continue;
                 }

@@ -60,7 +60,7 @@ fn work(
     started: &mpsc::Sender<io::Result<Way>>,
 ) -> usize {
     let place = |_: &Way| (Arc::clone(&crew), index);
-    let runtime = match pinned.and_then(|()| builder.build_in(place)) {
+    let mut runtime = match pinned.and_then(|()| builder.build_in(place)) {
         Ok(runtime) => runtime,
         Err(error) => {
             let _ = started.send(Err(error));
@@ -72,6 +72,6 @@ fn work(
     while let Err(panic) = catch_unwind(AssertUnwindSafe(|| runtime.block_on(crew.end.stopped()))) {
         drop_quietly(panic);
     }
-    let limit = crew.limit();
-    runtime.shutdown_timeout(limit)
+    let limits = crew.limits();
+    runtime.end(limits.all, limits.jobs)
 }

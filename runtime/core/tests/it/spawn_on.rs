@@ -16,7 +16,7 @@ use runtime::{Builder, Handle, Runtime, spawn, spawn_on};
 use crate::alloc;
 use crate::kit::{OnDrop, panic_text};
 use crate::raw::fork;
-use crate::support::{eventually, fds, in_child, threads, watchdog};
+use crate::support::{eventually, fds, in_child, scaled, threads, watchdog};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -353,6 +353,25 @@ fn what_a_thread_leaves_behind_is_counted_and_one_that_hangs_is_left_alone() {
         });
         assert_eq!(runtime.shutdown_timeout(Duration::from_millis(50)), 0);
         assert!(start.elapsed() < Duration::from_secs(20));
+    });
+}
+
+#[test]
+fn jobs_of_other_threads_are_waited_for_no_longer_than_ones_own() {
+    in_child("spawn_on::jobs_of_other_threads_are_waited_for_no_longer_than_ones_own", LIMIT, || {
+        let runtime = two();
+        runtime.block_on(async {
+            spawn_on(1, || async {
+                drop(runtime::spawn_blocking(|| std::thread::sleep(Duration::from_secs(3600))));
+            })
+            .await
+            .unwrap();
+        });
+        let start = Instant::now();
+        drop(runtime);
+        let took = start.elapsed();
+        assert!(took >= Duration::from_secs(1), "it is waited for: {took:?}");
+        assert!(took < scaled(Duration::from_millis(2500)), "a second, as in the documentation: {took:?}");
     });
 }
 
