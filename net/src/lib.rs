@@ -9,6 +9,7 @@ mod traits;
 mod transfer;
 
 pub use addr::{ToSocketAddrs, lookup_host};
+pub use tcp::dispatch::Dispatch;
 pub use tcp::listener::{Accept, Incoming, ListenerOptions, TcpListener};
 pub use tcp::split::{OwnedReadHalf, OwnedWriteHalf, ReuniteError};
 pub use tcp::stream::{InUseError, TcpStream};

@@ -2,12 +2,13 @@
 //!
 //! Owns one of each part and the pointer to the runtime that the thread is running; knows nothing of futures.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::ptr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::crew::Crew;
 use crate::driver::Driver;
 use crate::pool::Jobs;
 use crate::ring::{Ring, Setup, StartError};
@@ -36,6 +37,8 @@ pub(crate) struct Context {
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) clock: Clock,
     pub(crate) spin: Spin,
+    /// The threads that this one works with, and its index among them; set as the runtime is built.
+    pub(crate) crew: OnceCell<(Arc<Crew>, usize)>,
     /// Filled and emptied within one visit; kept for its memory.
     pub(crate) arrivals: RefCell<Vec<Arrival<TaskRef>>>,
     /// How long a stretch of polls may take without being counted.
@@ -63,6 +66,7 @@ impl Context {
             jobs: Arc::default(),
             clock: Clock::new(),
             spin: Spin::new(spin),
+            crew: OnceCell::new(),
             arrivals: RefCell::new(Vec::new()),
             long_poll: Cell::new(None),
             budget_ops: Cell::new(BUDGET_OPS),

@@ -12,7 +12,11 @@
 //!
 //! So tasks that are always ready cannot starve completions or timers, and a flood of completions cannot starve tasks.
 
+mod group;
+mod handle;
 mod shutdown;
+mod threads;
+mod workers;
 
 use std::future::Future;
 use std::io;
@@ -26,6 +30,7 @@ use std::time::{Duration, Instant};
 
 use crate::cell;
 use crate::context::{self, Context};
+use crate::crew::{Crew, Limits, Way};
 use crate::driver::keep_first;
 use crate::metrics::Metrics;
 use crate::pool;
@@ -34,9 +39,15 @@ use crate::run_queue::TaskRef;
 use crate::spin::{self, Plan};
 use crate::sys;
 use crate::task;
+use crate::time;
 use crate::time_queue::TimerKey;
 use crate::wake::handshake::Park;
 use crate::wake::{self, Arrival, OrphanSink};
+use threads::{SLACK, Staffing};
+use workers::OnDemand;
+
+pub use handle::{Handle, NoRuntimeError, Stopped, spawn_on};
+pub use threads::Threads;
 
 /// Tasks that one turn polls at most.
 const TURN_POLLS: usize = 256;
@@ -71,6 +82,7 @@ pub struct Builder {
     long_poll: Option<Duration>,
     blocking_threads: Option<usize>,
     thread_keep_alive: Option<Duration>,
+    staffing: Staffing,
 }
 
 impl Default for Builder {
@@ -83,7 +95,14 @@ impl Builder {
     /// A ring of 256 entries.
     pub fn new() -> Self {
         let setup = Setup { entries: 256, io_workers: Some([0, 0]), ..Setup::default() };
-        Self { setup, spin: spin::MAX, long_poll: None, blocking_threads: None, thread_keep_alive: None }
+        Self {
+            setup,
+            spin: spin::MAX,
+            long_poll: None,
+            blocking_threads: None,
+            thread_keep_alive: None,
+            staffing: Staffing::default(),
+        }
     }
 
     /// Entries of the submission queue, 1 to 32768, rounded up to a power of two. The completion queue has four times
@@ -163,7 +182,8 @@ impl Builder {
         &mut self.setup
     }
 
-    /// Builds the runtime on this thread, where it stays.
+    /// Builds the runtime on this thread, where it stays. Other threads are started when [`spawn_on`] first asks for
+    /// them.
     ///
     /// # Errors
     ///
@@ -172,6 +192,13 @@ impl Builder {
     /// [`StartError`](crate::ring::StartError).
     #[doc(alias = "io_uring_setup")]
     pub fn build(&self) -> io::Result<Runtime> {
+        self.staffing.check()?;
+        let staff = Box::new(OnDemand::new(self)?);
+        self.build_in(|way| (Crew::lead(Arc::clone(way), staff), 0))
+    }
+
+    /// Builds the runtime for a place in a crew.
+    fn build_in(&self, place: impl FnOnce(&Way) -> (Arc<Crew>, usize)) -> io::Result<Runtime> {
         if !(1..=32768).contains(&self.setup.entries) {
             let text = format!("a ring has 1 to 32768 entries, not {}", self.setup.entries);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -185,6 +212,9 @@ impl Builder {
         pool::ask(self.blocking_threads, self.thread_keep_alive);
         wake::register(context.id(), Arc::clone(&context.door) as Arc<dyn OrphanSink>);
         let waker = Waker::from(Arc::clone(&context.door));
+        threads::confine_workers(&context);
+        let crew = context.crew.set(place(&context.door));
+        debug_assert!(crew.is_ok(), "the context is new");
         Ok(Runtime { context, waker, ended: false })
     }
 }
@@ -261,6 +291,9 @@ impl Runtime {
     ///
     /// What is left behind (a write to a disk or a network file system that does not answer) is leaked with its
     /// buffers, never freed. The kernel itself may keep the process from ending until such an operation is over.
+    ///
+    /// Threads that were started by [`spawn_on`] end at the same time and in the same way; what they leave behind is
+    /// counted as well, and one that does not end within the limit goes on alone.
     pub fn shutdown_timeout(mut self, limit: Duration) -> usize {
         self.end(limit, limit)
     }
@@ -269,7 +302,15 @@ impl Runtime {
         if std::mem::replace(&mut self.ended, true) {
             return 0;
         }
-        shutdown::shutdown(&self.context, limit, jobs_limit)
+        let deadline = time::after(limit.saturating_add(SLACK));
+        let lead = self.context.crew.get().filter(|(crew, index)| *index == 0 && crew.group_id().is_none());
+        // Not in a child of fork(2), which has none of the threads.
+        let lead = lead.filter(|_| sys::same_process()).map(|(crew, _)| crew);
+        if let Some(crew) = lead {
+            crew.end(Limits { all: limit, jobs: jobs_limit });
+        }
+        let left = shutdown::shutdown(&self.context, limit, jobs_limit);
+        left + lead.map_or(0, |crew| crew.wait_for_workers(deadline))
     }
 
     pub(crate) fn context(&self) -> &Context {

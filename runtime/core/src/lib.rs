@@ -8,15 +8,16 @@
 //!
 //! | layer | files | what |
 //! |---|---|---|
-//! | L0 | `buf` `fd` `lock` `sys` | memory, descriptors, system calls |
+//! | L0 | `buf` `cpus` `fd` `lock` `sys` | memory, CPUs, descriptors, system calls |
 //! | L1 | `op` | one file per operation |
 //! | L2 | `ring` `slot` `wake` `wait` `spin` `time_queue` `metrics` `pool` | the parts, none of which knows another |
 //! | L3 | `driver` `run_queue` | ring and slots together; tasks as the loop sees them |
-//! | L4 | `context` | one of each, and the thread's pointer to it |
-//! | L5 | `cell` | tasks: a future, its output and who waits for it |
-//! | L6 | `submit` `duplex` `task` `time` `coop` `local` `local_key` `fixed` | futures |
-//! | L7 | `exec` `ladder` `probe` `io` `foreign` | the run loop, shutdown, reports; the arm rung; traits and what is built on them; descriptors of others |
-//! | L8 | `signal` `testing` | signals; hooks for tests |
+//! | L4 | `crew` | the threads that belong together, and their stop token |
+//! | L5 | `context` | one of each, and the thread's pointer to it |
+//! | L6 | `cell` | tasks: a future, its output and who waits for it |
+//! | L7 | `submit` `duplex` `task` `time` `coop` `local` `local_key` `fixed` | futures |
+//! | L8 | `exec` `ladder` `probe` `io` `foreign` | the run loop, threads, shutdown, reports; the arm rung; traits and what is built on them; descriptors of others |
+//! | L9 | `signal` `testing` | signals; hooks for tests |
 //!
 //! # Invariants
 //!
@@ -39,6 +40,7 @@ compile_error!("the runtime crate is built on io_uring, which only Linux has");
 compile_error!("the runtime crate supports 64-bit Linux only");
 
 pub mod buf;
+mod cpus;
 pub mod fd;
 mod lock;
 #[doc(hidden)]
@@ -57,6 +59,8 @@ mod wake;
 
 mod driver;
 mod run_queue;
+
+mod crew;
 
 mod context;
 

@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::sys;
+use crate::{cpus, sys};
 
 /// Something to run on a thread that may block.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
@@ -163,7 +163,10 @@ impl Pool {
         // Counted before it exists, so that two callers do not start more than the bound.
         queue.threads += 1;
         drop(queue);
-        let started = thread::Builder::new().name(self.name.to_owned()).spawn(|| self.work());
+        let started = thread::Builder::new().name(self.name.to_owned()).spawn(|| {
+            cpus::unpin_thread();
+            self.work();
+        });
         if started.is_ok() {
             return Ok(());
         }

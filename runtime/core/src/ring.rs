@@ -15,6 +15,7 @@ use std::ptr;
 
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, squeue};
 
+use crate::cpus::Cpus;
 use crate::op::send_zc::ZeroCopy;
 use crate::sys;
 use enter::Entrance;
@@ -126,6 +127,11 @@ impl Ring {
         let mut workers = [0, 0];
         self.io.submitter().register_iowq_max_workers(&mut workers)?;
         Ok(workers)
+    }
+
+    /// Has the kernel's worker threads of this ring run on these CPUs only (5.14).
+    pub(crate) fn confine_workers(&self, cpus: &Cpus) -> io::Result<()> {
+        self.io.submitter().register_iowq_aff(cpus.raw())
     }
 
     pub(crate) fn inject_faults(&mut self, errnos: &[i32]) {

@@ -3,6 +3,7 @@
 //! Owns the types of handles and errors; what a task is made of is in `cell.rs`. Knows nothing of the ring.
 
 mod join_set;
+pub(crate) mod remote;
 
 use std::any::Any;
 use std::fmt;

@@ -163,6 +163,11 @@ impl<R> Door<R> {
         }
     }
 
+    /// Whether the runtime is gone, so that nothing can be handed in any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().is_none()
+    }
+
     /// Closes the door and returns what came last.
     pub(crate) fn close(&self) -> Vec<Arrival<R>> {
         drop(self.lock_eventfd().take());
