@@ -33,8 +33,8 @@ const MAX_BYTES: usize = 1 << 30;
 /// A set of equal, page-aligned buffers that are registered with the ring of this thread's runtime.
 ///
 /// The kernel looks up and pins the pages of an ordinary buffer in each operation on a file opened with `O_DIRECT` and in
-/// each zero-copy send; those of registered buffers once, here. For reads and writes through the page cache they make no
-/// difference worth having.
+/// each zero-copy send; those of registered buffers once, here. Reads and writes through the page cache pin nothing, and so
+/// have nothing to gain.
 ///
 /// A [`FixedBuf`] is used like any other buffer; `File::read_at`, `File::write_at` and `TcpStream::write_zc` recognise
 /// it and use the kernel's variant for registered memory (`READ_FIXED`, `WRITE_FIXED`, `SEND_ZC` with a fixed buffer). In

@@ -163,6 +163,40 @@ fn bytes_are_exact_at_every_size_on_a_tiny_ring() {
     });
 }
 
+/// Each send has two completions: forty at once are five times what the completion queue holds.
+#[test]
+fn more_notifications_than_the_queue_holds_are_all_taken() {
+    let _watchdog = watchdog(LIMIT);
+    const STREAMS: usize = 40;
+    let rt = tiny(8, 16).build().unwrap();
+    rt.block_on(async {
+        let mut pairs = Vec::new();
+        for _ in 0..STREAMS {
+            let (ours, peer) = connected().await;
+            ours.set_zc_threshold(1);
+            pairs.push((ours, peer));
+        }
+        for round in 0..20u64 {
+            let writes = pairs.iter().enumerate().map(|(n, (ours, _))| {
+                let data = noise(round * 100 + n as u64, 3000);
+                async move {
+                    let BufResult(result, back) = ours.write_all_zc(data.clone()).await;
+                    result.unwrap();
+                    assert!(back == data);
+                }
+            });
+            futures::future::join_all(writes).await;
+            for (n, (_, peer)) in pairs.iter_mut().enumerate() {
+                let mut got = vec![0; 3000];
+                peer.read_exact(&mut got).unwrap();
+                assert!(got == noise(round * 100 + n as u64, 3000));
+            }
+        }
+        assert_eq!(in_flight(), 0);
+        assert!(runtime::metrics().zc_notices == zc_sends() && runtime::metrics().stale_completions == 0);
+    });
+}
+
 /// What the field reports: with zero-copy sends only, data is corrupted, because the buffer was used again too early.
 #[test]
 fn a_buffer_that_came_back_can_be_overwritten() {
