@@ -78,6 +78,8 @@
 //! | `write_zc`, `write_all_zc` | the same; the buffer is kept until the kernel says that it is done with it |
 //! | `connect`, `File::open` | the socket or file is closed |
 //! | `sleep`, `timeout` | the timer is removed |
+//! | waiting on an [`Async`](io::Async) | the next one that waits is told instead |
+//! | [`Signal::recv`](signal::Signal::recv) | a signal that came is received by the next call |
 //! | a [`JoinHandle`](task::JoinHandle) | the task goes on, detached |
 //!
 //! So `timeout(limit, stream.read(buf))` and `select!` are as safe as on tokio. A future that is *forgotten*
@@ -133,6 +135,7 @@
 //! # Blocking
 //!
 //! A task that blocks holds up every task of its thread: use [`spawn_blocking`]. Name look-ups do so by themselves.
+//! [`Builder::long_poll`] counts the polls that take too long.
 //!
 //! # Processes
 //!
