@@ -23,6 +23,14 @@ async fn accepts() -> io::Result<()> {
     }
 }
 
+/// Bodies that ran although their group did not start.
+static RAN: AtomicUsize = AtomicUsize::new(0);
+
+async fn runs_never(_: Handle) -> io::Result<()> {
+    RAN.fetch_add(1, Ordering::SeqCst);
+    Ok(())
+}
+
 #[test]
 fn a_panic_in_any_body_stops_the_others_and_goes_on_in_the_caller() {
     let _watchdog = watchdog(LIMIT);
@@ -141,11 +149,10 @@ fn a_destructor_that_panics_while_bodies_are_dropped_costs_nobody_else() {
 fn a_thread_that_cannot_start_leaves_no_half_of_a_group() {
     in_child("threads_end::a_thread_that_cannot_start_leaves_no_half_of_a_group", LIMIT, || {
         let running = threads();
-        let never = |_: Handle| -> std::future::Ready<io::Result<()>> { panic!("no body runs") };
         // Set-up fails everywhere.
         let mut builder = Builder::new().threads(3);
         builder.setup_mut().fail_with = Some(libc::EPERM);
-        let error = builder.run(never).unwrap_err();
+        let error = builder.run(runs_never).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
         assert!(error.to_string().contains("io_uring cannot be set up"), "{error}");
         assert!(error.get_ref().is_some_and(|cause| cause.is::<runtime::StartError>()));
@@ -157,8 +164,9 @@ fn a_thread_that_cannot_start_leaves_no_half_of_a_group() {
         // SAFETY: reads one structure.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
         for _ in 0..5 {
-            let error = Builder::new().threads(6).run(never).unwrap_err();
+            let error = Builder::new().threads(6).run(runs_never).unwrap_err();
             assert!(error.to_string().contains("no file descriptor left"), "{error}");
+            assert_eq!(RAN.load(Ordering::SeqCst), 0);
             eventually("threads at base", || threads() == running);
             eventually("descriptors at base", || fds() <= open);
         }
@@ -181,10 +189,10 @@ fn a_thread_that_the_system_refuses_is_said_by_name() {
         let limit = libc::rlimit { rlim_cur: size + (7 << 20), rlim_max: size + (7 << 20) };
         // SAFETY: reads one structure.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
-        let never = |_: Handle| -> std::future::Ready<io::Result<()>> { panic!("no body runs") };
-        let error = Builder::new().threads(50).entries(8).run(never).unwrap_err();
+        let error = Builder::new().threads(50).entries(8).run(runs_never).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         assert!(error.to_string().contains("of the runtime cannot be started"), "{error}");
+        assert_eq!(RAN.load(Ordering::SeqCst), 0);
         eventually("threads at base", || threads() == running);
     });
 }
