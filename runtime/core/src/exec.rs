@@ -209,6 +209,10 @@ impl Builder {
         }
         let context = Context::new(&self.setup, self.spin)?;
         context.long_poll.set(self.long_poll);
+        if !context.spin.is_off() {
+            // Both read files the first time, which is not for the run loop to do.
+            let _ = (sys::cores(), sys::has_cpu_quota());
+        }
         pool::ask(self.blocking_threads, self.thread_keep_alive);
         wake::register(context.id(), Arc::clone(&context.door) as Arc<dyn OrphanSink>);
         let waker = Waker::from(Arc::clone(&context.door));
