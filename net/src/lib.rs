@@ -7,6 +7,8 @@ mod addr;
 mod tcp;
 mod transfer;
 
+pub use runtime_core::receiver::{Recv, RecvStream};
+
 pub use addr::{ToSocketAddrs, lookup_host};
 pub use tcp::listener::{Accept, Incoming, ListenerOptions, TcpListener};
 pub use tcp::split::{OwnedReadHalf, OwnedWriteHalf, ReuniteError};

@@ -96,6 +96,7 @@ pub mod pipe {
 /// Owned buffers and their results.
 pub mod io {
     pub use runtime_core::buf::{BufResult, IoBuf, IoBufMut, Slice};
+    pub use runtime_core::pooled::Pooled;
 }
 
 /// Tasks.

@@ -13,6 +13,8 @@ mod moves;
 mod names;
 mod options;
 mod order;
+mod recv;
+mod recv_moves;
 mod review;
 mod stream;
 mod vectored;

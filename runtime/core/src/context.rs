@@ -8,6 +8,8 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use slab::Slab;
+
 use crate::driver::Driver;
 use crate::pool::Jobs;
 use crate::ring::{Ring, Setup, StartError};
@@ -34,6 +36,8 @@ pub(crate) struct Context {
     /// Its jobs on the blocking pool.
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) clock: Clock,
+    /// What streams keep on this thread; see [`Resident`].
+    residents: RefCell<Slab<Rc<dyn Resident>>>,
     /// Filled and emptied within one visit; kept for its memory.
     pub(crate) arrivals: RefCell<Vec<Arrival<Runnable>>>,
     budget_ops: Cell<u32>,
@@ -44,13 +48,23 @@ pub(crate) struct Context {
     this: Weak<Self>,
 }
 
+/// State of a stream that is tied to one thread's ring, while the stream itself may be anywhere (ruling 3).
+pub(crate) trait Resident {
+    /// The stream is wanted elsewhere, or gone: gives everything up as soon as the kernel has let go.
+    fn leave(self: Rc<Self>);
+    /// The same, if nobody here is waiting for it.
+    fn leave_if_idle(self: Rc<Self>);
+    /// The runtime has ended: gives everything up now.
+    fn end(self: Rc<Self>);
+}
+
 impl Context {
     pub(crate) fn new(setup: &Setup) -> Result<Rc<Self>, StartError> {
         // Asked for once, so that the answer is the parent's.
         sys::same_process();
         let ring = Ring::new(setup)?;
         let door = Arc::new(Door::new(is_current).map_err(|error| StartError::wake(&error))?);
-        let driver = Driver::new(ring, door.event_fd());
+        let driver = Driver::new(ring, door.event_fd(), setup.pool);
         Ok(Rc::new_cyclic(|this| Self {
             driver,
             tasks: Tasks::default(),
@@ -58,6 +72,7 @@ impl Context {
             door,
             jobs: Arc::default(),
             clock: Clock::new(),
+            residents: RefCell::default(),
             arrivals: RefCell::new(Vec::new()),
             budget_ops: Cell::new(BUDGET_OPS),
             budget_bytes: Cell::new(BUDGET_BYTES),
@@ -74,6 +89,38 @@ impl Context {
     /// For handles that must not keep the runtime alive.
     pub(crate) fn weak(&self) -> Weak<Self> {
         self.this.clone()
+    }
+
+    pub(crate) fn admit(&self, resident: Rc<dyn Resident>) -> u32 {
+        self.residents.borrow_mut().insert(resident) as u32
+    }
+
+    pub(crate) fn dismiss(&self, place: u32) -> Option<Rc<dyn Resident>> {
+        self.residents.borrow_mut().try_remove(place as usize)
+    }
+
+    pub(crate) fn resident(&self, place: u32) -> Option<Rc<dyn Resident>> {
+        self.residents.borrow().get(place as usize).cloned()
+    }
+
+    pub(crate) fn any_resident(&self) -> Option<Rc<dyn Resident>> {
+        self.residents.borrow().iter().next().map(|(_, resident)| Rc::clone(resident))
+    }
+
+    /// The thread may not run this runtime again: streams take what they have here along.
+    pub(crate) fn move_out(&self) {
+        if self.residents.borrow().is_empty() {
+            return;
+        }
+        let residents: Vec<_> = self.residents.borrow().iter().map(|(_, resident)| Rc::clone(resident)).collect();
+        for resident in residents {
+            resident.leave_if_idle();
+        }
+    }
+
+    /// In a child of fork(2): copies that nobody works on.
+    pub(crate) fn forsake_residents(&self) {
+        drop(self.residents.take());
     }
 
     /// A task is about to be polled.

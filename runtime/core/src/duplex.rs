@@ -12,6 +12,15 @@
 //!   free ──acquire──▶ held (future, or operation in its slot) ──drop of Held──▶ free, next waiter is woken
 //! ```
 //!
+//! A direction that reads may have a *home*: a thread whose ring receives ahead for it. While it has one, what was received
+//! lies there, and only operations of that thread go on at once. Any other asks the home to give up what it has: the home
+//! cancels, waits for the last completion, leaves the bytes as residue and frees the direction, which it holds meanwhile.
+//!
+//! ```text
+//!            first pooled receive          asked from elsewhere, or about to stop        last completion
+//!  no home ───────────────────────▶ homed ─────────────────────────────────────▶ leaving ─────────────▶ no home
+//! ```
+//!
 //! The state is plain data behind a lock that is never contended on one thread (ruling 3): when a handle moves to
 //! another thread while an orphan is still in flight on the old one, the new thread waits in the same list, and the old
 //! thread's ring, which has cancelled the orphan, wakes it from there.
@@ -21,14 +30,16 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context as Task, Poll, Waker};
 
 use crate::buf::{self, IoBufMut};
 use crate::context;
 use crate::fd::Origin;
 use crate::lock::{Lock, LockGuard};
+use crate::sys;
 use crate::wait::{Left, Ticket, WaitList};
+use crate::wake::{self, Errand, RingId};
 
 /// Which way bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +58,13 @@ pub struct Duplex {
     sides: [Lock<Side>; 2],
     /// Closing may block for this socket, because it lingers.
     slow_close: AtomicBool,
+    /// Nobody can read any more.
+    abandoned: AtomicBool,
+    /// The home of the reading direction: its place there, its ring (0: none) and what is there. Changed under the lock of
+    /// that side only.
+    home_place: AtomicU32,
+    home_ring: AtomicU64,
+    home_at: AtomicPtr<()>,
 }
 
 #[derive(Debug, Default)]
@@ -55,6 +73,10 @@ struct Side {
     /// Somebody waits or was chosen, or there is residue: nothing is simple. Set by whoever brings that about, cleared
     /// by whoever looks and finds nothing.
     busy: bool,
+    /// It has a home.
+    homed: bool,
+    /// It is held on behalf of its home, which is to give up what it has.
+    asked: bool,
     /// Made when there is something for it; most streams never have that, and there may be many of them.
     rare: Option<Box<Rare>>,
 }
@@ -99,7 +121,15 @@ impl Residue {
 impl Duplex {
     /// Takes a descriptor over.
     pub fn new(fd: OwnedFd) -> Arc<Self> {
-        Arc::new(Self { fd: Some(fd), sides: Default::default(), slow_close: AtomicBool::new(false) })
+        Arc::new(Self {
+            fd: Some(fd),
+            sides: Default::default(),
+            slow_close: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
+            home_place: AtomicU32::new(0),
+            home_ring: AtomicU64::new(0),
+            home_at: AtomicPtr::default(),
+        })
     }
 
     /// The descriptor again, or `self` back while operations still use it, or one has left residue.
@@ -146,7 +176,7 @@ impl Duplex {
     #[inline]
     pub fn try_hold(self: &Arc<Self>, direction: Direction) -> Option<Hold<'_>> {
         let mut side = self.side(direction);
-        if side.held || side.busy {
+        if side.held || side.busy || side.homed {
             return None;
         }
         side.held = true;
@@ -161,10 +191,21 @@ impl Duplex {
         ticket: &mut Option<Ticket>,
         task: &mut Task<'_>,
     ) -> Poll<Held> {
+        self.poll_take(direction, ticket, task).map(|clean| self.held(direction, clean))
+    }
+
+    /// As [`poll_acquire`](Self::poll_acquire), for callers that [`release`](Self::release) the direction themselves. Says
+    /// whether there is no residue.
+    pub(crate) fn poll_take(
+        self: &Arc<Self>,
+        direction: Direction,
+        ticket: &mut Option<Ticket>,
+        task: &mut Task<'_>,
+    ) -> Poll<bool> {
         // Every operation may come through here, so this is where a task that never suspends is made to (ruling 6).
-        let has_budget = context::expect(|cx| {
+        let (has_budget, here) = context::expect(|cx| {
             cx.driver.assert_same_process();
-            cx.has_budget()
+            (cx.has_budget(), cx.id())
         });
         // Cloned before the lock is taken and dropped after it is released: wakers are foreign code (I4).
         let waker = task.waker().clone();
@@ -174,14 +215,14 @@ impl Duplex {
             return Poll::Pending;
         }
         let mut side = self.side(direction);
+        let asked = self.ask_home(&mut side, here, *ticket);
         let taken = match *ticket {
             None => side.take_if_free(),
             Some(ticket) => (!side.held && side.rare().waiters.take(ticket)).then(|| side.take()),
         };
         if let Some(clean) = taken {
             *ticket = None;
-            drop(side);
-            return Poll::Ready(self.held(direction, clean));
+            return Poll::Ready(clean);
         }
         let unused = match *ticket {
             None => {
@@ -189,11 +230,146 @@ impl Duplex {
                 *ticket = Some(side.rare().waiters.join(waker));
                 None
             }
-            Some(ticket) => side.rare().waiters.update(ticket, waker),
+            // Chosen or not: its home may hold the direction by now.
+            Some(ticket) => side.rare().waiters.put_back(ticket, waker),
         };
         drop(side);
         drop(unused);
+        if let Some(home) = asked {
+            self.call_home(home);
+        }
         Poll::Pending
+    }
+
+    /// When it is the caller's turn, but the direction has its home elsewhere: holds it on behalf of that home, which the
+    /// caller has to call then.
+    fn ask_home(&self, side: &mut Side, here: RingId, ticket: Option<Ticket>) -> Option<RingId> {
+        if !side.homed || side.held {
+            return None;
+        }
+        let home = RingId::from_bits(self.home_ring.load(Ordering::Relaxed)).filter(|home| *home != here)?;
+        let is_next = match ticket {
+            None => side.nobody_waits(),
+            Some(ticket) => side.rare().waiters.is_chosen(ticket),
+        };
+        if !is_next {
+            return None;
+        }
+        (side.held, side.asked) = (true, true);
+        Some(home)
+    }
+
+    /// Asks the thread of this ring to give up what it has received ahead. One that is gone has done so already.
+    #[cold]
+    fn call_home(self: &Arc<Self>, home: RingId) {
+        if !sys::same_process() {
+            return;
+        }
+        let errand = Arc::clone(self);
+        if context::is_current(home) {
+            errand.run();
+        } else if let Some(door) = wake::find(home) {
+            door.errand(errand);
+        }
+    }
+
+    // ---- the home's side of it -----------------------------------------------------------------------------------------
+
+    /// Takes the reading direction when nobody uses or awaits it, there is no residue, and its home is this ring; what is
+    /// there.
+    #[inline]
+    pub(crate) fn try_hold_home(&self, here: RingId) -> Option<*const ()> {
+        let mut side = self.side(Direction::Read);
+        if side.held || side.busy || !side.homed || self.home_ring.load(Ordering::Relaxed) != here.bits() {
+            return None;
+        }
+        side.held = true;
+        Some(self.home_at.load(Ordering::Relaxed))
+    }
+
+    /// What is at the home of the reading direction, if that is this ring.
+    pub(crate) fn home(&self, here: RingId) -> Option<*const ()> {
+        let side = self.side(Direction::Read);
+        let is_here = side.homed && self.home_ring.load(Ordering::Relaxed) == here.bits();
+        is_here.then(|| self.home_at.load(Ordering::Relaxed).cast_const())
+    }
+
+    /// Gives the reading direction, which the caller holds, a home.
+    pub(crate) fn settle_in(&self, home: RingId, place: u32, at: *const ()) {
+        let mut side = self.side(Direction::Read);
+        self.home_place.store(place, Ordering::Relaxed);
+        self.home_ring.store(home.bits(), Ordering::Relaxed);
+        self.home_at.store(at.cast_mut(), Ordering::Relaxed);
+        side.homed = true;
+    }
+
+    /// The home begins to give up the reading direction, unless somebody holds it: holds it meanwhile.
+    pub(crate) fn begin_move(&self) -> bool {
+        let mut side = self.side(Direction::Read);
+        if side.held {
+            return false;
+        }
+        (side.held, side.asked) = (true, true);
+        true
+    }
+
+    /// The home has given up the reading direction and leaves this behind.
+    pub(crate) fn move_out(&self, data: &[u8], errno: Option<i32>) {
+        let mut side = self.side(Direction::Read);
+        side.homed = false;
+        self.home_ring.store(0, Ordering::Relaxed);
+        if !data.is_empty() || errno.is_some() {
+            side.busy = true;
+            let residue = &mut side.rare().residue;
+            residue.data.extend_from_slice(data);
+            residue.errno = residue.errno.or(errno);
+        }
+        let asked = std::mem::take(&mut side.asked);
+        drop(side);
+        if asked {
+            self.release(Direction::Read);
+        }
+    }
+
+    /// All of the residue of the reading direction, which the caller holds: bytes, then the error.
+    #[cold]
+    pub(crate) fn take_residue(&self) -> Option<io::Result<Vec<u8>>> {
+        let mut side = self.side(Direction::Read);
+        let residue = &mut side.rare().residue;
+        if residue.data.is_empty() {
+            return residue.errno.take().map(|errno| Err(io::Error::from_raw_os_error(errno)));
+        }
+        let mut data = std::mem::take(&mut residue.data);
+        let taken = std::mem::take(&mut residue.taken);
+        drop(side);
+        data.drain(..taken);
+        Some(Ok(data))
+    }
+
+    /// The error to tell instead of the end of the stream, if a dropped write was told one; once.
+    #[cold]
+    pub(crate) fn take_end(&self) -> Option<io::Error> {
+        let end = self.side(Direction::Read).rare.as_mut().and_then(|rare| rare.residue.end.take());
+        end.map(io::Error::from_raw_os_error)
+    }
+
+    /// Whether nobody can read any more.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
+    }
+
+    /// The last handle that can read is gone: its home, if it has one, lets go of the descriptor.
+    #[inline]
+    fn abandon(self: &Arc<Self>) {
+        let side = self.side(Direction::Read);
+        if side.homed {
+            let home = RingId::from_bits(self.home_ring.load(Ordering::Relaxed));
+            drop(side);
+            self.abandoned.store(true, Ordering::Relaxed);
+            if let Some(home) = home {
+                self.call_home(home);
+            }
+        }
     }
 
     /// Takes a place in the queue for a task that has to suspend first, so that nobody comes before it meanwhile.
@@ -226,7 +402,7 @@ impl Duplex {
     }
 
     #[inline]
-    fn release(&self, direction: Direction) {
+    pub(crate) fn release(&self, direction: Direction) {
         let mut side = self.side(direction);
         side.held = false;
         if side.busy {
@@ -241,6 +417,53 @@ impl Duplex {
     #[inline]
     fn side(&self, direction: Direction) -> LockGuard<'_, Side> {
         self.sides[direction as usize].lock()
+    }
+}
+
+impl Errand for Duplex {
+    /// At its home, asked by [`call_home`](Duplex::call_home).
+    fn run(self: Arc<Self>) {
+        let resident = context::with(|cx| {
+            let side = self.side(Direction::Read);
+            let is_here = side.homed && self.home_ring.load(Ordering::Relaxed) == cx.id().bits();
+            is_here.then(|| cx.resident(self.home_place.load(Ordering::Relaxed)))
+        });
+        if let Some(resident) = resident.flatten().flatten() {
+            resident.leave();
+        }
+    }
+}
+
+/// The one handle of a [`Duplex`] through which it can be read. Dropping it ends what receives ahead for it.
+#[derive(Debug)]
+pub struct Reader(Arc<Duplex>);
+
+impl Reader {
+    /// There must be no other.
+    pub fn new(duplex: Arc<Duplex>) -> Self {
+        Self(duplex)
+    }
+
+    /// For another handle that can read.
+    pub fn into_inner(self) -> Arc<Duplex> {
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: read once, from a value that is neither used nor dropped afterwards.
+        unsafe { std::ptr::read(&raw const this.0) }
+    }
+}
+
+impl std::ops::Deref for Reader {
+    type Target = Arc<Duplex>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Duplex> {
+        &self.0
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.0.abandon();
     }
 }
 
@@ -370,6 +593,11 @@ impl Held {
         self.duplex.as_fd()
     }
 
+    /// What the direction belongs to.
+    pub(crate) fn duplex(&self) -> &Arc<Duplex> {
+        &self.duplex
+    }
+
     /// What dropped operations left for a write: an error, told once.
     ///
     /// # Errors
@@ -388,8 +616,7 @@ impl Held {
     /// The error to tell instead of the end of the stream, if a dropped write was told one; once.
     #[cold]
     pub fn take_end(&self) -> Option<io::Error> {
-        let end = self.duplex.side(Direction::Read).rare.as_mut().and_then(|rare| rare.residue.end.take());
-        end.map(io::Error::from_raw_os_error)
+        self.duplex.take_end()
     }
 
     /// Whether no dropped operation had left anything when the direction was taken, nor has one of this holder since.

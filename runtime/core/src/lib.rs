@@ -10,10 +10,12 @@
 //! |---|---|---|
 //! | L0 | `buf` `fd` `lock` `sys` | memory, descriptors, system calls |
 //! | L1 | `op` | one file per operation |
+//! | L1 | `pooled` | received bytes in memory that the kernel picks |
 //! | L2 | `ring` `slot` `wake` `wait` `time_queue` `metrics` `pool` | the parts, none of which knows another |
 //! | L3 | `driver` `run_queue` | ring and slots together; tasks as the loop sees them |
 //! | L4 | `context` | one of each, and the thread's pointer to it |
 //! | L5 | `submit` `duplex` `task` `time` `coop` | futures |
+//! | L5 | `receiver` | standing receives |
 //! | L6 | `exec` `probe` | the run loop, shutdown, reports |
 //! | L7 | `testing` | hooks for tests |
 //!
@@ -45,6 +47,8 @@ pub mod sys;
 
 pub mod op;
 
+pub mod pooled;
+
 pub mod metrics;
 mod pool;
 pub mod ring;
@@ -63,6 +67,8 @@ pub mod duplex;
 pub mod submit;
 pub mod task;
 pub mod time;
+
+pub mod receiver;
 
 pub mod exec;
 pub mod ladder;

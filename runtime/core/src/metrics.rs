@@ -36,6 +36,18 @@ pub struct Metrics {
     pub backlogged: u64,
     /// Connections that were gone before `accept` could hand them out.
     pub accept_skipped: u64,
+    /// Receives that found the pool of receive buffers empty.
+    pub pool_empty: u64,
+    /// Receives into memory of their own, because the pool was empty and at its bound.
+    pub pool_apart: u64,
+    /// Pieces of the pool that were copied, because too much of it was held.
+    pub pool_copied: u64,
+    /// Bytes of the pool now, held, free and lent to the kernel.
+    pub pool_bytes: u64,
+    /// Blocks of the pool that are used up and kept by pieces that are held, now.
+    pub pool_pinned: u64,
+    /// Pieces of the pool that are held, by the program or in the queue of a stream, now.
+    pub pool_pieces: u64,
     /// Operations whose slot is in use now.
     pub in_flight: u64,
     /// Tasks that are spawned and not finished now.
@@ -74,6 +86,8 @@ pub(crate) struct Counters {
     pub(crate) cancels: Counter,
     pub(crate) backlogged: Counter,
     pub(crate) accept_skipped: Counter,
+    pub(crate) pool_empty: Counter,
+    pub(crate) pool_apart: Counter,
     ops: [Counter; CELLS],
 }
 
@@ -92,6 +106,8 @@ impl Counters {
             cancels: Counter::default(),
             backlogged: Counter::default(),
             accept_skipped: Counter::default(),
+            pool_empty: Counter::default(),
+            pool_apart: Counter::default(),
             ops: [const { Counter::new() }; CELLS],
         }
     }
@@ -115,6 +131,8 @@ impl Counters {
             cancels: self.cancels.get(),
             backlogged: self.backlogged.get(),
             accept_skipped: self.accept_skipped.get(),
+            pool_empty: self.pool_empty.get(),
+            pool_apart: self.pool_apart.get(),
             ops: self.ops.iter().map(Counter::get).collect(),
             ..Metrics::default()
         }

@@ -17,6 +17,7 @@ pub mod open;
 pub mod poll_add;
 pub mod read;
 pub mod recv;
+pub(crate) mod recv_multi;
 pub mod send;
 pub mod vectored;
 pub mod write;
@@ -89,10 +90,15 @@ pub unsafe trait Op: 'static {
 /// # Safety
 ///
 /// As for [`Op`], but for any number of completions, all but the last with `IORING_CQE_F_MORE`; and the kernel keeps
-/// no pointer into `self` at all, since [`item`](Multi::item) borrows it while the request is in flight.
+/// no pointer into `self` at all, since [`item`](Multi::item) borrows it while the request is in flight. The entry selects
+/// no provided buffer: the runtime's pool would not notice that one is taken.
 pub unsafe trait Multi: 'static {
     /// The name under which the operation is counted.
     const KIND: Kind;
+
+    /// The runtime's own: completions bring buffers of the pool.
+    #[doc(hidden)]
+    const POOLED: bool = false;
 
     /// Builds the ring entry; called at most once.
     fn entry(&mut self) -> squeue::Entry;
@@ -106,12 +112,31 @@ pub unsafe trait Multi: 'static {
 pub struct Cqe {
     result: i32,
     flags: u32,
+    /// Where in its buffer the data begins, if it lies in one of the pool.
+    offset: u32,
 }
 
 impl Cqe {
     /// A completion with the kernel's `res` and `flags`.
     pub const fn new(result: i32, flags: u32) -> Self {
-        Self { result, flags }
+        Self { result, flags, offset: 0 }
+    }
+
+    /// The same, of `len` bytes that lie at `offset` of its buffer.
+    #[inline]
+    pub(crate) fn at(self, len: u32, offset: u32) -> Self {
+        Self { result: len as i32, offset, ..self }
+    }
+
+    #[inline]
+    pub(crate) fn offset(self) -> u32 {
+        self.offset
+    }
+
+    /// The same, without a buffer.
+    pub(crate) fn without_buffer(self) -> Self {
+        const BUFFER: u32 = 1;
+        Self { flags: self.flags & !BUFFER, ..self }
     }
 
     /// The completion of an operation that never reached the kernel: `ECANCELED`, with a flag that no kernel sets.

@@ -56,6 +56,8 @@ pub(crate) enum State {
 pub(crate) struct Behaviour {
     pub(crate) kind: Kind,
     pub(crate) multi: bool,
+    /// Completions bring buffers of the pool.
+    pub(crate) pooled: bool,
     /// Takes the operation out of a settled slot, frees the slot and completes the operation as an orphan; for a
     /// multishot operation, drops it.
     finish: unsafe fn(&Slots, &Slot, Cqe),
@@ -82,6 +84,7 @@ impl<O: Op> Single<O> {
     const BEHAVIOUR: Behaviour = Behaviour {
         kind: O::KIND,
         multi: false,
+        pooled: false,
         finish: |slots, slot, cqe| {
             // SAFETY: the caller vouches that the slot is settled and holds an `O`.
             let op: O = unsafe { slots.take(slot) };
@@ -97,6 +100,7 @@ impl<M: Multi> Many<M> {
     const BEHAVIOUR: Behaviour = Behaviour {
         kind: M::KIND,
         multi: true,
+        pooled: M::POOLED,
         finish: |slots, slot, _| {
             // SAFETY: the caller vouches that the slot is settled and holds an `M`.
             drop(unsafe { slots.take::<M>(slot) });

@@ -84,6 +84,17 @@ impl WaitList {
         at.map(|at| self.chosen.remove(at)).is_some()
     }
 
+    /// A waiter that may have been chosen has to wait on: back to the front, where it was. Gives back the waker that is not
+    /// needed.
+    pub fn put_back(&mut self, ticket: Ticket, waker: Waker) -> Option<Waker> {
+        if !self.take(ticket) {
+            return self.update(ticket, waker);
+        }
+        // Whoever waits has a later ticket, so the order holds.
+        self.waiting.push_front((ticket, waker));
+        None
+    }
+
     /// A waiter gives up; its waker, if it still has one, is handed out because dropping it is foreign code.
     pub fn leave(&mut self, ticket: Ticket) -> (Left, Option<Waker>) {
         if self.take(ticket) {

@@ -31,6 +31,15 @@ impl RingId {
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         Self(NonZeroU64::new(next).expect("2^64 rings are more than a process can build"))
     }
+
+    /// As a number, for an atomic; 0 is no ring.
+    pub(crate) fn bits(self) -> u64 {
+        self.0.get()
+    }
+
+    pub(crate) fn from_bits(bits: u64) -> Option<Self> {
+        NonZeroU64::new(bits).map(Self)
+    }
 }
 
 /// What can arrive from elsewhere.
@@ -44,6 +53,14 @@ pub(crate) enum Arrival<R> {
     Timer(u64),
     /// The task at this place is to be woken, because it was aborted.
     Wake(u32),
+    /// Something to be done on the runtime's own thread.
+    Errand(Arc<dyn Errand>),
+}
+
+/// Something that another thread asks this runtime's thread to do.
+pub(crate) trait Errand: Send + Sync + std::fmt::Debug {
+    /// Does it; the runtime is the current one.
+    fn run(self: Arc<Self>);
 }
 
 /// A runtime's door. `R` is what stands for a runnable task.
@@ -179,6 +196,8 @@ pub(crate) trait OrphanSink: Send + Sync {
     fn orphan(&self, key: u64);
     /// Tells the runtime that the future of this timer is gone.
     fn timer(&self, key: u64);
+    /// Has it done on the runtime's thread; a runtime that is gone does nothing.
+    fn errand(&self, errand: Arc<dyn Errand>);
 }
 
 impl<R: Send> OrphanSink for Door<R> {
@@ -189,6 +208,10 @@ impl<R: Send> OrphanSink for Door<R> {
 
     fn timer(&self, key: u64) {
         let _ = self.send(Arrival::Timer(key));
+    }
+
+    fn errand(&self, errand: Arc<dyn Errand>) {
+        let _ = self.send(Arrival::Errand(errand));
     }
 }
 

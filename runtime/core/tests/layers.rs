@@ -15,10 +15,12 @@ use std::{
 const LAYERS: &[&[&str]] = &[
     &["buf", "fd", "lock", "sys"],
     &["op"],
+    &["pooled"],
     &["ring", "slot", "wake", "time_queue", "wait", "pool", "metrics"],
     &["driver", "run_queue"],
     &["context"],
     &["submit", "duplex", "coop", "task", "time"],
+    &["receiver"],
     &["exec", "ladder", "probe"],
     &["testing"],
 ];

@@ -34,6 +34,8 @@ pub(super) fn shutdown(cx: &Context, limit: Duration, jobs_limit: Duration) -> u
     cx.driver.close();
     drop_tasks(cx, deadline);
     drain(cx, deadline);
+    end_residents(cx);
+    cx.driver.close_pool();
     cx.jobs.wait(deadline.min(jobs_deadline));
     let late = cx.door.close();
     for arrival in late {
@@ -50,6 +52,7 @@ fn forsake(cx: &Context) {
     cx.driver.close();
     drop_tasks(cx, Instant::now());
     while !contained(|| cx.driver.forsake()) {}
+    cx.forsake_residents();
     drop_timers(cx);
     cx.door.forsake();
 }
@@ -80,6 +83,13 @@ fn drop_tasks(cx: &Context, deadline: Instant) {
     }
 }
 
+/// What streams that live on had received here goes with them.
+fn end_residents(cx: &Context) {
+    while let Some(resident) = cx.any_resident() {
+        contained(|| resident.end());
+    }
+}
+
 fn take_arrivals(cx: &Context) {
     // In a child of fork(2) another thread of the parent may hold the door's lock for ever.
     if !sys::same_process() || !cx.door.handshake().take() {
@@ -96,6 +106,7 @@ fn receive(cx: &Context, arrival: Arrival<crate::run_queue::Runnable>) {
     match arrival {
         Arrival::Task(runnable) => drop(runnable),
         Arrival::Orphan(user_data) => cx.driver.orphan(crate::slot::SlotKey::from_user_data(user_data)),
+        Arrival::Errand(errand) => errand.run(),
         // All of them are dropped soon.
         Arrival::Timer(_) | Arrival::Wake(_) => {}
     }
