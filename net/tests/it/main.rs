@@ -15,6 +15,7 @@ mod options;
 mod order;
 mod recv;
 mod recv_moves;
+mod recv_soak;
 mod review;
 mod stream;
 mod vectored;
