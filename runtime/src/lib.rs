@@ -17,13 +17,12 @@
 //! }
 //!
 //! async fn echo(stream: TcpStream) -> std::io::Result<()> {
-//!     let mut buf = Vec::with_capacity(16 * 1024);
 //!     loop {
-//!         let (n, data) = stream.read(buf).await.into_result()?; // the buffer moves in and comes back
-//!         if n == 0 {
+//!         let data = stream.recv().await?; // a pooled buffer; goes back when dropped
+//!         if data.is_empty() {
 //!             return Ok(());
 //!         }
-//!         buf = stream.write_all(data).await.into_result()?.1;
+//!         stream.write_all(data).await.0?; // buffers move in and come back in `.1`
 //!     }
 //! }
 //! ```
@@ -35,6 +34,9 @@
 //! be written, anything that is an [`IoBufMut`](io::IoBufMut) can be read into; [`slice`](io::IoBuf::slice) restricts
 //! an operation to a part.
 //!
+//! [`recv`](net::TcpStream::recv) needs no buffer: it returns a [`Pooled`](io::Pooled), a piece of memory that the kernel
+//! has picked from the runtime's pool. A thousand idle connections need no thousand buffers then.
+//!
 //! # Dropping a future
 //!
 //! is always safe, and loses nothing that belongs to a resource:
@@ -42,6 +44,7 @@
 //! | dropped | what happens |
 //! |---|---|
 //! | `accept`, `Incoming::next` | the connection stays in the listener's queue |
+//! | `recv`, `RecvStream::next` | the bytes stay with the stream, also when it moves to another thread |
 //! | `read`, `read_exact`, `peek` | bytes that had arrived are what the next read returns, in order |
 //! | `write`, `write_all` | any part may have been sent; later writes never overtake it |
 //! | `connect`, `File::open` | the socket or file is closed |

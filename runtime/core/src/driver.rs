@@ -362,9 +362,9 @@ impl Driver {
             return;
         };
         if slot.behaviour().multi {
-            let mut cqe = Cqe::new(cqe.result(), cqe.flags());
-            if slot.behaviour().pooled {
-                cqe = self.pool.account(cqe);
+            let cqe = Cqe::new(cqe.result(), cqe.flags());
+            if slot.behaviour().pooled && self.store_piece(slot, cqe, acts) && cqe.more() {
+                return;
             }
             acts.push(Act::Item(key, cqe));
             // The slot settles when the last item is handed over: until then its operation must stay.
@@ -377,6 +377,22 @@ impl Driver {
                 acts.push(Act::Wake(waker));
             }
         }
+    }
+
+    /// Hands over the piece of the pool that a completion brought, if it did.
+    #[inline]
+    fn store_piece(&self, slot: &Slot, cqe: Cqe, acts: &mut Vec<Act>) -> bool {
+        let (result, flags) = cqe.parts();
+        let Some(data) = self.pool.cut(result, flags) else { return false };
+        // SAFETY: a pooled operation, whose last completion has not come before this one.
+        let early = unsafe { slot.hand_early(data) };
+        if let Some(waker) = early.waker {
+            acts.push(Act::Wake(waker));
+        }
+        if early.cancel {
+            self.cancels.borrow_mut().push(slot.key());
+        }
+        true
     }
 
     /// Runs everything that the last visits found, and returns the first panic. A call from within does nothing: the

@@ -9,8 +9,8 @@
 //! | layer | files | what |
 //! |---|---|---|
 //! | L0 | `buf` `fd` `lock` `sys` | memory, descriptors, system calls |
-//! | L1 | `op` | one file per operation |
 //! | L1 | `pooled` | received bytes in memory that the kernel picks |
+//! | L1 | `op` | one file per operation |
 //! | L2 | `ring` `slot` `wake` `wait` `time_queue` `metrics` `pool` | the parts, none of which knows another |
 //! | L3 | `driver` `run_queue` | ring and slots together; tasks as the loop sees them |
 //! | L4 | `context` | one of each, and the thread's pointer to it |
@@ -45,9 +45,9 @@ mod lock;
 #[doc(hidden)]
 pub mod sys;
 
-pub mod op;
-
 pub mod pooled;
+
+pub mod op;
 
 pub mod metrics;
 mod pool;

@@ -23,6 +23,9 @@ pub mod vectored;
 pub mod write;
 
 use std::io;
+use std::task::Waker;
+
+use crate::pooled::Pooled;
 
 pub use io_uring::{opcode, squeue, types};
 
@@ -96,7 +99,8 @@ pub unsafe trait Multi: 'static {
     /// The name under which the operation is counted.
     const KIND: Kind;
 
-    /// The runtime's own: completions bring buffers of the pool.
+    /// The runtime's own: completions bring pieces of the pool, which go to [`early`](Multi::early), and [`item`](Multi::item)
+    /// only hears of the end.
     #[doc(hidden)]
     const POOLED: bool = false;
 
@@ -105,6 +109,23 @@ pub unsafe trait Multi: 'static {
 
     /// Takes one completion, in the kernel's order, the last one included ([`Cqe::more`] tells).
     fn item(&mut self, cqe: Cqe);
+
+    /// Takes a piece while completions are being reaped: runs no foreign code, and touches no ring.
+    #[doc(hidden)]
+    fn early(&self, data: Pooled) -> Early {
+        drop(data);
+        Early::default()
+    }
+}
+
+/// What is to be done about a piece that was taken.
+#[doc(hidden)]
+#[derive(Debug, Default)]
+pub struct Early {
+    /// To be woken.
+    pub waker: Option<Waker>,
+    /// The operation has brought enough.
+    pub cancel: bool,
 }
 
 /// The result and flags of one completion.
@@ -112,31 +133,12 @@ pub unsafe trait Multi: 'static {
 pub struct Cqe {
     result: i32,
     flags: u32,
-    /// Where in its buffer the data begins, if it lies in one of the pool.
-    offset: u32,
 }
 
 impl Cqe {
     /// A completion with the kernel's `res` and `flags`.
     pub const fn new(result: i32, flags: u32) -> Self {
-        Self { result, flags, offset: 0 }
-    }
-
-    /// The same, of `len` bytes that lie at `offset` of its buffer.
-    #[inline]
-    pub(crate) fn at(self, len: u32, offset: u32) -> Self {
-        Self { result: len as i32, offset, ..self }
-    }
-
-    #[inline]
-    pub(crate) fn offset(self) -> u32 {
-        self.offset
-    }
-
-    /// The same, without a buffer.
-    pub(crate) fn without_buffer(self) -> Self {
-        const BUFFER: u32 = 1;
-        Self { flags: self.flags & !BUFFER, ..self }
+        Self { result, flags }
     }
 
     /// The completion of an operation that never reached the kernel: `ECANCELED`, with a flag that no kernel sets.

@@ -24,9 +24,10 @@ pub(crate) mod pool;
 
 use std::fmt;
 use std::ops::Deref;
+use std::ptr::NonNull;
 
 use crate::buf::IoBuf;
-use pool::Piece;
+use pool::Slab;
 
 /// Received bytes in memory of the runtime's pool, which takes it back when this is dropped.
 ///
@@ -44,43 +45,62 @@ use pool::Piece;
 /// assert_eq!((&data[..], data.into_vec()), (&b"abc"[..], b"abc".to_vec()));
 /// ```
 #[doc(alias = "IOU_PBUF_RING_INC")]
-pub struct Pooled(Bytes);
-
-enum Bytes {
-    Piece(Piece),
-    /// The end of a stream, or memory of its own because the pool had none.
-    Owned(Vec<u8>),
+pub struct Pooled {
+    start: NonNull<u8>,
+    len: usize,
+    /// What the bytes lie in; `None` when they are a boxed slice of their own.
+    slab: Option<NonNull<Slab>>,
 }
 
 impl Pooled {
     /// No bytes: what a receive returns at the end of the stream.
     pub const fn empty() -> Self {
-        Self(Bytes::Owned(Vec::new()))
-    }
-
-    #[inline]
-    pub(crate) fn piece(piece: Piece) -> Self {
-        Self(Bytes::Piece(piece))
+        Self { start: NonNull::dangling(), len: 0, slab: None }
     }
 
     /// The bytes as a vector of their own; copies unless they have memory of their own already.
     pub fn into_vec(self) -> Vec<u8> {
-        match self.0 {
-            Bytes::Piece(piece) => piece.bytes().to_vec(),
-            Bytes::Owned(vec) => vec,
+        if self.slab.is_some() {
+            return self.to_vec();
         }
+        let this = std::mem::ManuallyDrop::new(self);
+        let bytes = std::ptr::slice_from_raw_parts_mut(this.start.as_ptr(), this.len);
+        // SAFETY: without a slab the bytes are a boxed slice (see `from`), which is taken once: `this` is not dropped.
+        unsafe { Box::from_raw(bytes) }.into_vec()
     }
 
     /// Whether the bytes lie in the pool.
+    #[inline]
     pub(crate) fn is_piece(&self) -> bool {
-        matches!(self.0, Bytes::Piece(_))
+        self.slab.is_some()
     }
 
     /// Gives up the first `n` bytes.
     pub(crate) fn advance(&mut self, n: usize) {
-        match &mut self.0 {
-            Bytes::Piece(piece) => piece.advance(n),
-            Bytes::Owned(vec) => drop(vec.drain(..n)),
+        let n = n.min(self.len);
+        if self.slab.is_none() {
+            // A boxed slice cannot be cut.
+            *self = Self::from(self[n..].to_vec());
+            return;
+        }
+        // SAFETY: inside the piece, or at its end.
+        self.start = unsafe { self.start.add(n) };
+        self.len -= n;
+    }
+
+    #[cold]
+    fn free(&mut self) {
+        drop(std::mem::replace(self, Self::empty()).into_vec());
+    }
+}
+
+impl Drop for Pooled {
+    #[inline]
+    fn drop(&mut self) {
+        match self.slab {
+            Some(slab) => Slab::release(slab),
+            None if self.len > 0 => self.free(),
+            None => {}
         }
     }
 }
@@ -88,7 +108,9 @@ impl Pooled {
 /// Bytes with memory of their own, in the shape of received ones.
 impl From<Vec<u8>> for Pooled {
     fn from(bytes: Vec<u8>) -> Self {
-        Self(Bytes::Owned(bytes))
+        let len = bytes.len();
+        let start = NonNull::from(Box::leak(bytes.into_boxed_slice())).cast();
+        Self { start, len, slab: None }
     }
 }
 
@@ -103,10 +125,9 @@ impl Deref for Pooled {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        match &self.0 {
-            Bytes::Piece(piece) => piece.bytes(),
-            Bytes::Owned(vec) => vec,
-        }
+        // SAFETY: the bytes are initialised, stay where they are, and nobody writes to them before this is dropped: rules 3
+        // and 4 for a piece, and a boxed slice is owned.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
@@ -126,11 +147,11 @@ impl fmt::Debug for Pooled {
 unsafe impl IoBuf for Pooled {
     #[inline]
     fn stable_ptr(&self) -> *const u8 {
-        self.as_ptr()
+        self.start.as_ptr()
     }
 
     #[inline]
     fn init_len(&self) -> usize {
-        self.len()
+        self.len
     }
 }

@@ -162,12 +162,21 @@ impl Future for Recv<'_> {
 impl Drop for Recv<'_> {
     #[inline]
     fn drop(&mut self) {
+        if self.waits.is_some() || self.ticket.is_some() {
+            self.give_up();
+        }
+    }
+}
+
+impl Recv<'_> {
+    #[cold]
+    fn give_up(&mut self) {
         if let Some(receiver) = &self.waits {
             let waker = receiver.take_waker();
             self.let_go();
             drop(waker);
         }
-        if let Some(ticket) = self.ticket {
+        if let Some(ticket) = self.ticket.take() {
             self.duplex.leave(Direction::Read, ticket);
         }
     }

@@ -18,7 +18,8 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::task::Waker;
 
-use crate::op::{Cqe, Kind, Multi, Op};
+use crate::op::{Cqe, Early, Kind, Multi, Op};
+use crate::pooled::Pooled;
 
 /// Bytes that an operation may have without being boxed.
 pub(crate) const INLINE_BYTES: usize = 80;
@@ -63,6 +64,8 @@ pub(crate) struct Behaviour {
     finish: unsafe fn(&Slots, &Slot, Cqe),
     /// Hands one completion to a multishot operation.
     item: unsafe fn(&Slot, Cqe),
+    /// Hands a piece of the pool to a multishot operation.
+    early: unsafe fn(&Slot, Pooled) -> Early,
 }
 
 impl Behaviour {
@@ -91,6 +94,7 @@ impl<O: Op> Single<O> {
             op.orphan(cqe);
         },
         item: |_, _| {},
+        early: |_, _| Early::default(),
     };
 }
 
@@ -112,6 +116,14 @@ impl<M: Multi> Many<M> {
             // the other, never nested (see `Driver::act`).
             let op = unsafe { &mut *op };
             op.item(cqe);
+        },
+        early: |slot, data| {
+            // SAFETY: the caller vouches that the slot holds an `M`.
+            let op = unsafe { slot.body::<M>() };
+            // SAFETY: as above. An item of a pooled operation is only handed over after its last completion, and this runs no
+            // foreign code, so there is no other reference.
+            let op = unsafe { &*op };
+            op.early(data)
         },
     };
 }
@@ -230,6 +242,18 @@ impl Slot {
             // SAFETY: `insert` put the pointer of a boxed `T` here.
             unsafe { body.cast::<*mut T>().read() }
         }
+    }
+
+    /// Runs [`Multi::early`].
+    ///
+    /// # Safety
+    ///
+    /// The slot is in use with a pooled operation whose last completion was not handed over.
+    #[inline]
+    pub(crate) unsafe fn hand_early(&self, data: Pooled) -> Early {
+        let early = self.behaviour().early;
+        // SAFETY: the behaviour was stored together with the operation, so the types agree.
+        unsafe { early(self, data) }
     }
 
     /// Runs [`Multi::item`].

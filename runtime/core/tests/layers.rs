@@ -14,8 +14,8 @@ use std::{
 /// in a *lower* layer; neighbours in one layer do not know each other. Move a name here when the design moves.
 const LAYERS: &[&[&str]] = &[
     &["buf", "fd", "lock", "sys"],
-    &["op"],
     &["pooled"],
+    &["op"],
     &["ring", "slot", "wake", "time_queue", "wait", "pool", "metrics"],
     &["driver", "run_queue"],
     &["context"],

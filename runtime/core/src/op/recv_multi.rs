@@ -3,16 +3,17 @@
 
 use io_uring::{opcode, squeue, types};
 
-use super::{Cqe, Kind, Multi};
+use super::{Cqe, Early, Kind, Multi};
 use crate::fd::Origin;
-
-/// The buffer group of a runtime's pool.
-pub(crate) const GROUP: u16 = 0;
+use crate::pooled::Pooled;
+use crate::pooled::pool::GROUP;
 
 /// Where received bytes go.
 pub(crate) trait RecvSink: Origin {
-    /// Takes one completion. The bytes lie in the pool, in the buffer that it names.
-    fn received(&mut self, cqe: Cqe);
+    /// Takes received bytes; see [`Multi::early`].
+    fn received(&self, data: Pooled) -> Early;
+    /// Takes the last completion, whose bytes, if it had any, came before.
+    fn ended(&mut self, cqe: Cqe);
     /// Takes the end of a receive into private memory.
     fn received_apart(&mut self, cqe: Cqe, memory: Vec<u8>);
 }
@@ -38,9 +39,13 @@ unsafe impl<S: RecvSink> Multi for RecvMulti<S> {
         opcode::RecvMulti::new(types::Fd(self.sink.raw_fd()), GROUP).build()
     }
 
-    #[inline]
     fn item(&mut self, cqe: Cqe) {
-        self.sink.received(cqe);
+        self.sink.ended(cqe);
+    }
+
+    #[inline]
+    fn early(&self, data: Pooled) -> Early {
+        self.sink.received(data)
     }
 }
 

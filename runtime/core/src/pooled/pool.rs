@@ -11,7 +11,6 @@ use io_uring::cqueue;
 use io_uring::types::BufRingEntry;
 
 use super::Pooled;
-use crate::op::{Cqe, recv_multi};
 
 /// Places of the table: an upper bound on slabs.
 const ENTRIES: u16 = 1024;
@@ -72,12 +71,14 @@ pub(crate) struct Pool {
     stocked: Cell<u32>,
     /// Slabs that may be pinned before small pieces, and before any, are copied.
     small_from: Cell<u32>,
+    /// That many are.
+    tight: Cell<bool>,
     all_from: Cell<u32>,
     most: Cell<u16>,
     pub(crate) copied: Cell<u64>,
 }
 
-struct Slab {
+pub(super) struct Slab {
     start: NonNull<u8>,
     bytes: u32,
     id: u16,
@@ -87,13 +88,6 @@ struct Slab {
     pieces: Cell<u32>,
     /// Null once the pool is closed.
     pool: Cell<*const Pool>,
-}
-
-/// A part of a slab that the kernel is done with.
-pub(crate) struct Piece {
-    slab: NonNull<Slab>,
-    offset: u32,
-    len: u32,
 }
 
 impl Pool {
@@ -106,6 +100,7 @@ impl Pool {
             slabs: UnsafeCell::new(Vec::new()),
             stocked: Cell::new(0),
             small_from: Cell::new(u32::MAX),
+            tight: Cell::new(false),
             all_from: Cell::new(u32::MAX),
             most: Cell::new(0),
             copied: Cell::new(0),
@@ -113,10 +108,10 @@ impl Pool {
     }
 
     /// Bytes that may wait in a stream's queue before the kernel is told to stop.
-    pub(crate) fn queue_bytes(&self) -> usize {
+    pub(crate) fn queue_bytes(&self) -> u32 {
         match self.shape.queue_bytes {
             0 => 1 << 20,
-            bytes => bytes as usize,
+            bytes => bytes,
         }
     }
 
@@ -199,13 +194,6 @@ impl Pool {
         unsafe { &*self.slabs.get() }
     }
 
-    #[inline]
-    fn slab(&self, id: u16) -> Option<&Slab> {
-        let slab = *self.slabs().get(usize::from(id))?;
-        // SAFETY: slabs in the vector live; only shared references to them are made.
-        Some(unsafe { slab.as_ref() })
-    }
-
     /// Puts a slab that nobody uses at the end of the table.
     fn lend(&self, slab: &Slab) {
         slab.filled.set(0);
@@ -230,43 +218,46 @@ impl Pool {
         at.store(tail, Ordering::Release);
     }
 
-    /// Cuts the piece of a completion that is being reaped; all of them, in their order (rule 1). What comes back names
-    /// the piece; without one it names no buffer.
+    /// Cuts the piece of a completion that is being reaped; all of them, in their order (rule 1).
     #[inline]
-    pub(crate) fn account(&self, cqe: Cqe) -> Cqe {
-        let (result, flags) = cqe.parts();
-        let Some(slab) = cqueue::buffer_select(flags).and_then(|id| self.slab(id)) else { return cqe };
+    pub(crate) fn cut(&self, result: i32, flags: u32) -> Option<Pooled> {
+        let id = cqueue::buffer_select(flags)?;
+        let at = *self.slabs().get(usize::from(id))?;
+        // SAFETY: slabs in the vector live; only shared references to them are made.
+        let slab = unsafe { at.as_ref() };
         let incremental = self.stage.get() == Stage::Incremental;
         // A kernel that takes nothing from an incremental buffer keeps it, whatever the flags say.
         if !slab.stocked.get() || (incremental && result <= 0) {
-            return cqe.without_buffer();
+            return None;
         }
         let offset = slab.filled.get();
         let len = u32::try_from(result).unwrap_or(0).min(slab.bytes - offset);
         slab.filled.set(offset + len);
-        if len > 0 {
+        let piece = (len > 0).then(|| {
             slab.pieces.set(slab.pieces.get() + 1);
-        }
+            // SAFETY: inside the slab.
+            let start = unsafe { slab.start.add(offset as usize) };
+            Pooled { start, len: len as usize, slab: Some(at) }
+        });
         if !cqueue::buffer_more(flags) {
-            slab.stocked.set(false);
-            self.stocked.set(self.stocked.get() - 1);
-            if slab.pieces.get() == 0 {
-                self.lend(slab);
-            }
+            self.used_up(slab);
         }
-        if len == 0 {
-            return cqe.without_buffer();
-        }
-        cqe.at(len, offset)
+        piece.map(|piece| self.relieve(piece))
     }
 
-    /// The piece that [`account`](Self::account) cut; each one is to be taken once.
-    #[inline]
-    pub(crate) fn take(&self, cqe: Cqe) -> Option<Pooled> {
-        let id = cqueue::buffer_select(cqe.flags())?;
-        let slab = *self.slabs().get(usize::from(id))?;
-        let (result, _) = cqe.parts();
-        Some(Pooled::piece(Piece { slab, offset: cqe.offset(), len: result as u32 }))
+    #[cold]
+    fn used_up(&self, slab: &Slab) {
+        slab.stocked.set(false);
+        self.stocked.set(self.stocked.get() - 1);
+        if slab.pieces.get() == 0 {
+            self.lend(slab);
+        }
+        self.look();
+    }
+
+    /// Notes whether so much is held that pieces are to be copied.
+    fn look(&self) {
+        self.tight.set(self.pinned() >= self.small_from.get());
     }
 
     fn pinned(&self) -> u32 {
@@ -276,7 +267,7 @@ impl Pool {
     /// Copies a piece where too much of the pool is held for it to be handed out or kept in a queue.
     #[inline]
     pub(crate) fn relieve(&self, data: Pooled) -> Pooled {
-        if self.pinned() < self.small_from.get() { data } else { self.relieve_now(data) }
+        if self.tight.get() { self.relieve_now(data) } else { data }
     }
 
     #[cold]
@@ -384,6 +375,18 @@ impl Slab {
         unsafe { dealloc(slab.start.as_ptr(), Self::layout(slab.bytes)) };
     }
 
+    /// One of its pieces is dropped.
+    #[inline]
+    pub(super) fn release(at: NonNull<Self>) {
+        // SAFETY: it lives while it has pieces.
+        let slab = unsafe { at.as_ref() };
+        let left = slab.pieces.get() - 1;
+        slab.pieces.set(left);
+        if left == 0 && !slab.stocked.get() {
+            Self::is_unused(at);
+        }
+    }
+
     /// Its last piece is gone, and the kernel does not have it.
     #[cold]
     fn is_unused(at: NonNull<Self>) {
@@ -391,45 +394,18 @@ impl Slab {
         let slab = unsafe { at.as_ref() };
         // SAFETY: the pool clears the pointer before it goes.
         match unsafe { slab.pool.get().as_ref() } {
-            Some(pool) => pool.lend(slab),
+            Some(pool) => {
+                pool.lend(slab);
+                pool.look();
+            }
             // SAFETY: without a pool the last piece is the last user.
             None => unsafe { Self::free(at) },
         }
     }
 }
 
-impl Piece {
-    #[inline]
-    pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: the slab lives while it has pieces.
-        let slab = unsafe { self.slab.as_ref() };
-        let start = slab.start.as_ptr().wrapping_add(self.offset as usize);
-        // SAFETY: the kernel wrote these bytes and does not write to them again (rules 3 and 4).
-        unsafe { std::slice::from_raw_parts(start, self.len as usize) }
-    }
-
-    pub(super) fn advance(&mut self, n: usize) {
-        let n = (n as u32).min(self.len);
-        self.offset += n;
-        self.len -= n;
-    }
-}
-
-impl Drop for Piece {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: the slab lives while it has pieces.
-        let slab = unsafe { self.slab.as_ref() };
-        let left = slab.pieces.get() - 1;
-        slab.pieces.set(left);
-        if left == 0 && !slab.stocked.get() {
-            Slab::is_unused(self.slab);
-        }
-    }
-}
-
 /// The group under which the table is registered.
-pub(crate) const GROUP: u16 = recv_multi::GROUP;
+pub(crate) const GROUP: u16 = 0;
 
 #[cfg(test)]
 mod tests;

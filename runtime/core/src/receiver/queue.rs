@@ -27,7 +27,9 @@ impl Queue {
         let bytes = self.bytes.get();
         self.bytes.set(bytes + data.len());
         if bytes == 0 {
-            self.first.set(Some(data));
+            let none = self.first.replace(Some(data));
+            debug_assert!(none.is_none(), "there were no bytes");
+            std::mem::forget(none);
         } else {
             self.push_behind(data);
         }

@@ -14,8 +14,8 @@ use super::queue::Queue;
 use crate::context::{Context, Resident};
 use crate::duplex::Duplex;
 use crate::fd::Origin;
-use crate::op::Cqe;
 use crate::op::recv_multi::{RecvApart, RecvMulti, RecvSink};
+use crate::op::{Cqe, Early};
 use crate::pooled::Pooled;
 use crate::slot::SlotKey;
 use crate::wake::RingId;
@@ -52,6 +52,8 @@ pub(crate) struct Receiver {
     /// Names what is in flight.
     key: Cell<SlotKey>,
     place: Cell<u32>,
+    /// Bytes that may wait in the queue.
+    bound: Cell<u32>,
     end: Cell<End>,
     armed: Cell<Armed>,
     /// Times in a row that the pool was found empty.
@@ -92,6 +94,7 @@ impl Receiver {
             ring: cx.id(),
             key: Cell::new(SlotKey::from_user_data(0)),
             place: Cell::new(0),
+            bound: Cell::new(cx.driver.pool().queue_bytes()),
             end: Cell::new(End::Open),
             armed: Cell::new(Armed::Nothing),
             empty: Cell::new(0),
@@ -223,7 +226,7 @@ impl Receiver {
 
     #[cold]
     pub(super) fn rearm_if_low(self: &Rc<Self>, cx: &Context) {
-        if self.armed.get() == Armed::Nothing && self.queue.bytes() <= cx.driver.pool().queue_bytes() / 4 {
+        if self.armed.get() == Armed::Nothing && self.queue.bytes() <= self.bound.get() as usize / 4 {
             // A runtime that is closing refuses; whoever waits for more hears so then.
             let _ = self.arm(cx);
         }
@@ -232,7 +235,7 @@ impl Receiver {
     /// Somebody looks at what there is, and may wait for more to look at.
     #[cold]
     pub(super) fn rearm_for_more(self: &Rc<Self>, cx: &Context) {
-        if self.queue.bytes() <= cx.driver.pool().queue_bytes() {
+        if self.queue.bytes() <= self.bound.get() as usize {
             let _ = self.arm_for(cx, true);
         }
     }
@@ -278,37 +281,40 @@ impl Receiver {
 
     // ---- what the kernel brings ----------------------------------------------------------------------------------------
 
+    /// Takes bytes, and hands out who waits for them.
     #[inline]
-    fn take_in(self: &Rc<Self>, cqe: Cqe) {
-        // SAFETY: not kept beyond this call; completions are acted on inside a runtime.
-        let cx = unsafe { crate::context::borrow() };
-        let more = cqe.more();
-        if !more {
-            self.armed.set(Armed::Nothing);
-        }
-        match cx.driver.pool().take(cqe) {
-            Some(data) => self.store(cx, data),
-            None => self.take_end_in(cx, cqe),
-        }
-        if !more && self.leaving.get() {
-            self.finish(cx);
-        }
-    }
-
-    #[inline]
-    fn store(&self, cx: &Context, data: Pooled) {
+    fn take_in(&self, data: Pooled) -> Early {
         if self.gone.get() || (self.leaving.get() && self.duplex.is_abandoned()) {
-            return;
+            return Early::default();
         }
         self.empty.set(0);
-        let pool = cx.driver.pool();
-        let was_empty = self.queue.bytes() == 0;
-        self.queue.push(pool.relieve(data));
-        if self.queue.bytes() > pool.queue_bytes() {
-            self.cancel(cx);
+        let before = self.queue.bytes();
+        self.queue.push(data);
+        let cancel = self.queue.bytes() > self.bound.get() as usize && self.armed.get() == Armed::Standing;
+        if cancel {
+            self.armed.set(Armed::Ending);
         }
-        if was_empty {
+        // Who waits for a move does not wait for bytes.
+        let waker = if before == 0 && !self.leaving.get() { self.waker.take() } else { None };
+        Early { waker, cancel }
+    }
+
+    fn take_last(self: &Rc<Self>, cqe: Cqe) {
+        // SAFETY: not kept beyond this call; completions are acted on inside a runtime.
+        let cx = unsafe { crate::context::borrow() };
+        if cqe.more() {
+            // Bytes without a buffer of ours, which no kernel should say: they are lost, and so is the stream.
+            self.end.set(End::Failed(libc::EIO));
             self.wake_reader();
+            return self.cancel(cx);
+        }
+        self.armed.set(Armed::Nothing);
+        // With bytes it is not the end: they have come, and the kernel had no room for more completions.
+        if cqe.parts().0 <= 0 {
+            self.take_end_in(cx, cqe);
+        }
+        if self.leaving.get() {
+            self.finish(cx);
         }
     }
 
@@ -325,8 +331,6 @@ impl Receiver {
             libc::ENOMEM => self.empty.set(EMPTY_BOUND),
             errno if is_taken_back(errno) => {}
             libc::EINVAL | libc::EOPNOTSUPP if !self.only_apart.get() => self.only_apart.set(true),
-            // Bytes without a buffer: the kernel has taken from a pool that is not ours.
-            ..0 => self.end.set(End::Failed(libc::EIO)),
             errno => self.end.set(End::Failed(errno)),
         }
         self.wake_reader();
@@ -348,7 +352,10 @@ impl Receiver {
             if memory.len() < memory.capacity() / 4 {
                 memory.shrink_to_fit();
             }
-            self.store(cx, Pooled::from(memory));
+            let early = self.take_in(Pooled::from(memory));
+            if let Some(waker) = early.waker {
+                waker.wake();
+            }
         }
         if self.leaving.get() {
             self.finish(cx);
@@ -419,8 +426,12 @@ unsafe impl Origin for Rc<Receiver> {
 
 impl RecvSink for Rc<Receiver> {
     #[inline]
-    fn received(&mut self, cqe: Cqe) {
-        self.take_in(cqe);
+    fn received(&self, data: Pooled) -> Early {
+        self.take_in(data)
+    }
+
+    fn ended(&mut self, cqe: Cqe) {
+        self.take_last(cqe);
     }
 
     fn received_apart(&mut self, cqe: Cqe, memory: Vec<u8>) {
