@@ -118,11 +118,6 @@ impl Context {
         }
     }
 
-    /// In a child of fork(2): copies that nobody works on.
-    pub(crate) fn forsake_residents(&self) {
-        drop(self.residents.take());
-    }
-
     /// A task is about to be polled.
     ///
     /// # Panics

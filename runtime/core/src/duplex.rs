@@ -32,7 +32,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::task::{Context as Task, Poll, Waker};
 
 use crate::buf::{self, IoBufMut};
@@ -41,6 +41,7 @@ use crate::fd::Origin;
 use crate::lock::{Lock, LockGuard};
 use crate::wait::{Left, Ticket, WaitList};
 
+pub(crate) use home::Home;
 pub use home::Reader;
 
 /// Which way bytes go.
@@ -62,11 +63,8 @@ pub struct Duplex {
     slow_close: AtomicBool,
     /// Nobody can read any more.
     abandoned: AtomicBool,
-    /// The home of the reading direction: its place there, its ring (0: none) and what is there. Changed under the lock of
-    /// that side only.
-    home_place: AtomicU32,
-    home_ring: AtomicU64,
-    home_at: AtomicPtr<()>,
+    /// The home of the reading direction; null without one. Read and changed under the lock of that side only.
+    home: AtomicPtr<Home>,
 }
 
 #[derive(Debug, Default)]
@@ -128,9 +126,7 @@ impl Duplex {
             sides: Default::default(),
             slow_close: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
-            home_place: AtomicU32::new(0),
-            home_ring: AtomicU64::new(0),
-            home_at: AtomicPtr::default(),
+            home: AtomicPtr::default(),
         })
     }
 

@@ -84,6 +84,7 @@ impl Recv<'_> {
             self.let_go();
             return Poll::Ready(Ok(data));
         }
+        cx.driver.assert_same_process();
         if self.ticket.is_none()
             && cx.has_budget()
             && let Some(at) = self.duplex.try_hold_home(cx.id())

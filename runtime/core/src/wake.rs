@@ -31,15 +31,6 @@ impl RingId {
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         Self(NonZeroU64::new(next).expect("2^64 rings are more than a process can build"))
     }
-
-    /// As a number, for an atomic; 0 is no ring.
-    pub(crate) fn bits(self) -> u64 {
-        self.0.get()
-    }
-
-    pub(crate) fn from_bits(bits: u64) -> Option<Self> {
-        NonZeroU64::new(bits).map(Self)
-    }
 }
 
 /// What can arrive from elsewhere.

@@ -2,6 +2,7 @@
 //!
 //! Owns who is asked to give it up and how that ends; see the diagram in [`duplex`](super). Knows nothing of what is there.
 
+use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,14 +13,33 @@ use crate::sys;
 use crate::wait::Ticket;
 use crate::wake::{self, Errand, RingId};
 
+/// What a direction knows of what is at its home: the head of it. It lives until the direction has no home any more.
+#[derive(Debug)]
+pub(crate) struct Home {
+    pub(crate) ring: RingId,
+    /// Where the context of that ring keeps it.
+    pub(crate) place: Cell<u32>,
+}
+
 impl Duplex {
+    /// The ring and the place of the home.
+    fn whereabouts(&self, side: &Side) -> Option<(RingId, u32)> {
+        if !side.homed {
+            return None;
+        }
+        // SAFETY: it lives while there is a home, which changes under the lock only, and the caller has that. Neither field
+        // changes once it is a home.
+        let home = unsafe { &*self.home.load(Ordering::Relaxed) };
+        Some((home.ring, home.place.get()))
+    }
+
     /// When it is the caller's turn, but the direction has its home elsewhere: holds it on behalf of that home, which the
     /// caller has to call then.
     pub(super) fn ask_home(&self, side: &mut Side, here: RingId, ticket: Option<Ticket>) -> Option<RingId> {
-        if !side.homed || side.held {
+        if side.held {
             return None;
         }
-        let home = RingId::from_bits(self.home_ring.load(Ordering::Relaxed)).filter(|home| *home != here)?;
+        let (home, _) = self.whereabouts(side).filter(|(home, _)| *home != here)?;
         let is_next = match ticket {
             None => side.nobody_waits(),
             Some(ticket) => side.rare().waiters.is_chosen(ticket),
@@ -48,28 +68,36 @@ impl Duplex {
     /// Takes the reading direction when nobody uses or awaits it, there is no residue, and its home is this ring; what is
     /// there.
     #[inline]
-    pub(crate) fn try_hold_home(&self, here: RingId) -> Option<*const ()> {
+    pub(crate) fn try_hold_home(&self, here: RingId) -> Option<*const Home> {
         let mut side = self.side(Direction::Read);
-        if side.held || side.busy || !side.homed || self.home_ring.load(Ordering::Relaxed) != here.bits() {
+        if side.held || side.busy || !side.homed {
+            return None;
+        }
+        let home = self.home.load(Ordering::Relaxed).cast_const();
+        // SAFETY: as in `whereabouts`.
+        let ring = unsafe { (*home).ring };
+        if ring != here {
             return None;
         }
         side.held = true;
-        Some(self.home_at.load(Ordering::Relaxed))
+        Some(home)
     }
 
     /// What is at the home of the reading direction, if that is this ring.
-    pub(crate) fn home(&self, here: RingId) -> Option<*const ()> {
+    pub(crate) fn home(&self, here: RingId) -> Option<*const Home> {
         let side = self.side(Direction::Read);
-        let is_here = side.homed && self.home_ring.load(Ordering::Relaxed) == here.bits();
-        is_here.then(|| self.home_at.load(Ordering::Relaxed).cast_const())
+        let (ring, _) = self.whereabouts(&side)?;
+        (ring == here).then(|| self.home.load(Ordering::Relaxed).cast_const())
     }
 
     /// Gives the reading direction, which the caller holds, a home.
-    pub(crate) fn settle_in(&self, home: RingId, place: u32, at: *const ()) {
+    ///
+    /// # Safety
+    ///
+    /// `home` lives until [`move_out`](Self::move_out).
+    pub(crate) unsafe fn settle_in(&self, home: *const Home) {
         let mut side = self.side(Direction::Read);
-        self.home_place.store(place, Ordering::Relaxed);
-        self.home_ring.store(home.bits(), Ordering::Relaxed);
-        self.home_at.store(at.cast_mut(), Ordering::Relaxed);
+        self.home.store(home.cast_mut(), Ordering::Relaxed);
         side.homed = true;
     }
 
@@ -87,7 +115,7 @@ impl Duplex {
     pub(crate) fn move_out(&self, data: &[u8], errno: Option<i32>) {
         let mut side = self.side(Direction::Read);
         side.homed = false;
-        self.home_ring.store(0, Ordering::Relaxed);
+        self.home.store(std::ptr::null_mut(), Ordering::Relaxed);
         if !data.is_empty() || errno.is_some() {
             side.busy = true;
             let residue = &mut side.rare().residue;
@@ -109,14 +137,13 @@ impl Duplex {
     /// The last handle that can read is gone: its home, if it has one, lets go of the descriptor.
     #[inline]
     fn abandon(self: &Arc<Self>) {
-        let side = self.side(Direction::Read);
-        if side.homed {
-            let home = RingId::from_bits(self.home_ring.load(Ordering::Relaxed));
-            drop(side);
+        let home = {
+            let side = self.side(Direction::Read);
+            self.whereabouts(&side)
+        };
+        if let Some((ring, _)) = home {
             self.abandoned.store(true, Ordering::Relaxed);
-            if let Some(home) = home {
-                self.call_home(home);
-            }
+            self.call_home(ring);
         }
     }
 }
@@ -126,10 +153,10 @@ impl Errand for Duplex {
     fn run(self: Arc<Self>) {
         let resident = context::with(|cx| {
             let side = self.side(Direction::Read);
-            let is_here = side.homed && self.home_ring.load(Ordering::Relaxed) == cx.id().bits();
-            is_here.then(|| cx.resident(self.home_place.load(Ordering::Relaxed)))
+            let (_, place) = self.whereabouts(&side).filter(|(ring, _)| *ring == cx.id())?;
+            cx.resident(place)
         });
-        if let Some(resident) = resident.flatten().flatten() {
+        if let Some(resident) = resident.flatten() {
             resident.leave();
         }
     }

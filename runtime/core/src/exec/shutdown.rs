@@ -52,7 +52,7 @@ fn forsake(cx: &Context) {
     cx.driver.close();
     drop_tasks(cx, Instant::now());
     while !contained(|| cx.driver.forsake()) {}
-    cx.forsake_residents();
+    end_residents(cx);
     drop_timers(cx);
     cx.door.forsake();
 }

@@ -13,19 +13,20 @@ pub(super) struct Queue {
     first: Cell<Option<Pooled>>,
     /// Kept for its memory once there was a second.
     rest: Cell<Option<Box<VecDeque<Pooled>>>>,
-    bytes: Cell<usize>,
+    /// A bound on what is received ahead keeps it small.
+    bytes: Cell<u32>,
 }
 
 impl Queue {
     #[inline]
     pub(super) fn bytes(&self) -> usize {
-        self.bytes.get()
+        self.bytes.get() as usize
     }
 
     #[inline]
     pub(super) fn push(&self, data: Pooled) {
         let bytes = self.bytes.get();
-        self.bytes.set(bytes + data.len());
+        self.bytes.set(bytes + data.len() as u32);
         if bytes == 0 {
             let none = self.first.replace(Some(data));
             debug_assert!(none.is_none(), "there were no bytes");
@@ -45,7 +46,7 @@ impl Queue {
     #[inline]
     pub(super) fn pop(&self) -> Option<Pooled> {
         let data = self.first.take()?;
-        let left = self.bytes.get() - data.len();
+        let left = self.bytes.get() - data.len() as u32;
         self.bytes.set(left);
         if left > 0 {
             self.move_up();
@@ -65,7 +66,7 @@ impl Queue {
         if data.is_empty() {
             return;
         }
-        self.bytes.set(self.bytes.get() + data.len());
+        self.bytes.set(self.bytes.get() + data.len() as u32);
         if let Some(second) = self.first.replace(Some(data)) {
             let mut rest = self.rest.take().unwrap_or_default();
             rest.push_front(second);

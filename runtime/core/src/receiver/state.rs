@@ -12,13 +12,12 @@ use std::task::{Context as Task, Poll, Waker};
 
 use super::queue::Queue;
 use crate::context::{Context, Resident};
-use crate::duplex::Duplex;
+use crate::duplex::{Duplex, Home};
 use crate::fd::Origin;
 use crate::op::recv_multi::{RecvApart, RecvMulti, RecvSink};
 use crate::op::{Cqe, Early};
 use crate::pooled::Pooled;
 use crate::slot::SlotKey;
-use crate::wake::RingId;
 
 /// Bytes of a receive into private memory.
 const APART_BYTES: usize = 16 << 10;
@@ -41,19 +40,27 @@ enum Armed {
 enum End {
     Open,
     Eof,
-    Failed(i32),
+    /// An errno, of which there are fewer.
+    Failed(u16),
 }
 
+impl End {
+    fn failed(errno: i32) -> Self {
+        Self::Failed(u16::try_from(errno).unwrap_or(libc::EIO as u16))
+    }
+}
+
+#[repr(C)]
 pub(crate) struct Receiver {
+    /// First, because the duplex knows it by this address.
+    home: Home,
     duplex: Arc<Duplex>,
     queue: Queue,
     waker: Cell<Option<Waker>>,
-    ring: RingId,
     /// Names what is in flight.
     key: Cell<SlotKey>,
-    place: Cell<u32>,
     /// Bytes that may wait in the queue.
-    bound: Cell<u32>,
+    bound: u32,
     end: Cell<End>,
     armed: Cell<Armed>,
     /// Times in a row that the pool was found empty.
@@ -73,7 +80,7 @@ impl Receiver {
     ///
     /// `at` comes from [`Duplex::home`] or [`Duplex::try_hold_home`] of the current ring, just now.
     #[inline]
-    pub(super) unsafe fn at(at: *const ()) -> Rc<Self> {
+    pub(super) unsafe fn at(at: *const Home) -> Rc<Self> {
         let at = at.cast::<Self>();
         // SAFETY: the pointer of an `Rc` of which the context keeps one until the direction has no home any more.
         unsafe { Rc::increment_strong_count(at) };
@@ -88,13 +95,12 @@ impl Receiver {
             return unsafe { Self::at(home) };
         }
         let this = Rc::new(Self {
+            home: Home { ring: cx.id(), place: Cell::new(0) },
             duplex: Arc::clone(duplex),
             queue: Queue::default(),
             waker: Cell::new(None),
-            ring: cx.id(),
             key: Cell::new(SlotKey::from_user_data(0)),
-            place: Cell::new(0),
-            bound: Cell::new(cx.driver.pool().queue_bytes()),
+            bound: cx.driver.pool().queue_bytes(),
             end: Cell::new(End::Open),
             armed: Cell::new(Armed::Nothing),
             empty: Cell::new(0),
@@ -102,9 +108,9 @@ impl Receiver {
             leaving: Cell::new(false),
             gone: Cell::new(false),
         });
-        let place = cx.admit(Rc::clone(&this) as Rc<dyn Resident>);
-        this.place.set(place);
-        duplex.settle_in(cx.id(), place, Rc::as_ptr(&this).cast());
+        this.home.place.set(cx.admit(Rc::clone(&this) as Rc<dyn Resident>));
+        // SAFETY: the context keeps it until `finish`, which moves out first.
+        unsafe { duplex.settle_in(Rc::as_ptr(&this).cast()) };
         this
     }
 
@@ -112,7 +118,7 @@ impl Receiver {
     #[inline]
     #[track_caller]
     pub(super) fn assert_here(&self, cx: &Context) {
-        if self.ring != cx.id() && !self.gone.get() {
+        if self.home.ring != cx.id() && !self.gone.get() {
             elsewhere();
         }
     }
@@ -186,7 +192,7 @@ impl Receiver {
             return Poll::Ready(());
         }
         if let Err(error) = self.arm(cx) {
-            self.end.set(End::Failed(error.raw_os_error().unwrap_or(libc::ECANCELED)));
+            self.end.set(End::failed(error.raw_os_error().unwrap_or(libc::ECANCELED)));
             return Poll::Ready(());
         }
         self.set_waker(task.waker());
@@ -208,7 +214,7 @@ impl Receiver {
                     // What the kernel says next is the end of the stream, as after any read.
                     self.end.set(End::Open);
                 }
-                Some(Err(io::Error::from_raw_os_error(errno)))
+                Some(Err(io::Error::from_raw_os_error(errno.into())))
             }
         }
     }
@@ -226,7 +232,7 @@ impl Receiver {
 
     #[cold]
     pub(super) fn rearm_if_low(self: &Rc<Self>, cx: &Context) {
-        if self.armed.get() == Armed::Nothing && self.queue.bytes() <= self.bound.get() as usize / 4 {
+        if self.armed.get() == Armed::Nothing && self.queue.bytes() <= self.bound as usize / 4 {
             // A runtime that is closing refuses; whoever waits for more hears so then.
             let _ = self.arm(cx);
         }
@@ -235,7 +241,7 @@ impl Receiver {
     /// Somebody looks at what there is, and may wait for more to look at.
     #[cold]
     pub(super) fn rearm_for_more(self: &Rc<Self>, cx: &Context) {
-        if self.queue.bytes() <= self.bound.get() as usize {
+        if self.queue.bytes() <= self.bound as usize {
             let _ = self.arm_for(cx, true);
         }
     }
@@ -290,7 +296,7 @@ impl Receiver {
         self.empty.set(0);
         let before = self.queue.bytes();
         self.queue.push(data);
-        let cancel = self.queue.bytes() > self.bound.get() as usize && self.armed.get() == Armed::Standing;
+        let cancel = self.queue.bytes() > self.bound as usize && self.armed.get() == Armed::Standing;
         if cancel {
             self.armed.set(Armed::Ending);
         }
@@ -304,7 +310,7 @@ impl Receiver {
         let cx = unsafe { crate::context::borrow() };
         if cqe.more() {
             // Bytes without a buffer of ours, which no kernel should say: they are lost, and so is the stream.
-            self.end.set(End::Failed(libc::EIO));
+            self.end.set(End::failed(libc::EIO));
             self.wake_reader();
             return self.cancel(cx);
         }
@@ -331,7 +337,7 @@ impl Receiver {
             libc::ENOMEM => self.empty.set(EMPTY_BOUND),
             errno if is_taken_back(errno) => {}
             libc::EINVAL | libc::EOPNOTSUPP if !self.only_apart.get() => self.only_apart.set(true),
-            errno => self.end.set(End::Failed(errno)),
+            errno => self.end.set(End::failed(errno)),
         }
         self.wake_reader();
     }
@@ -345,7 +351,7 @@ impl Receiver {
             match cqe.parts().0 {
                 0 => self.end.set(End::Eof),
                 result if is_taken_back(-result) => {}
-                result => self.end.set(End::Failed(-result)),
+                result => self.end.set(End::failed(-result)),
             }
             self.wake_reader();
         } else {
@@ -382,10 +388,10 @@ impl Receiver {
         if self.gone.replace(true) {
             return;
         }
-        let kept = cx.dismiss(self.place.get());
+        let kept = cx.dismiss(self.home.place.get());
         let data = if self.duplex.is_abandoned() { Vec::new() } else { self.queue.drain() };
         let errno = match self.end.get() {
-            End::Failed(errno) => Some(errno),
+            End::Failed(errno) => Some(errno.into()),
             // The kernel says the end again.
             End::Open | End::Eof => None,
         };
