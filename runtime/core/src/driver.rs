@@ -380,16 +380,17 @@ impl Driver {
     }
 
     /// Hands over the piece of the pool that a completion brought, if it did.
-    #[inline]
+    #[inline(always)]
     fn store_piece(&self, slot: &Slot, cqe: Cqe, acts: &mut Vec<Act>) -> bool {
         let (result, flags) = cqe.parts();
         let Some(data) = self.pool.cut(result, flags) else { return false };
+        let mut enough = false;
         // SAFETY: a pooled operation, whose last completion has not come before this one.
-        let early = unsafe { slot.hand_early(data) };
-        if let Some(waker) = early.waker {
+        let waker = unsafe { slot.hand_early(data, &mut enough) };
+        if let Some(waker) = waker {
             acts.push(Act::Wake(waker));
         }
-        if early.cancel {
+        if enough {
             self.cancels.borrow_mut().push(slot.key());
         }
         true

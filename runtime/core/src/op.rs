@@ -110,22 +110,13 @@ pub unsafe trait Multi: 'static {
     /// Takes one completion, in the kernel's order, the last one included ([`Cqe::more`] tells).
     fn item(&mut self, cqe: Cqe);
 
-    /// Takes a piece while completions are being reaped: runs no foreign code, and touches no ring.
+    /// Takes a piece while completions are being reaped: runs no foreign code, and touches no ring. Who waits for it is to
+    /// be woken; `enough` is set when the operation is to be cancelled.
     #[doc(hidden)]
-    fn early(&self, data: Pooled) -> Early {
+    fn early(&self, data: Pooled, _enough: &mut bool) -> Option<Waker> {
         drop(data);
-        Early::default()
+        None
     }
-}
-
-/// What is to be done about a piece that was taken.
-#[doc(hidden)]
-#[derive(Debug, Default)]
-pub struct Early {
-    /// To be woken.
-    pub waker: Option<Waker>,
-    /// The operation has brought enough.
-    pub cancel: bool,
 }
 
 /// The result and flags of one completion.

@@ -18,7 +18,7 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::task::Waker;
 
-use crate::op::{Cqe, Early, Kind, Multi, Op};
+use crate::op::{Cqe, Kind, Multi, Op};
 use crate::pooled::Pooled;
 
 /// Bytes that an operation may have without being boxed.
@@ -65,7 +65,7 @@ pub(crate) struct Behaviour {
     /// Hands one completion to a multishot operation.
     item: unsafe fn(&Slot, Cqe),
     /// Hands a piece of the pool to a multishot operation.
-    early: unsafe fn(&Slot, Pooled) -> Early,
+    early: unsafe fn(&Slot, Pooled, &mut bool) -> Option<Waker>,
 }
 
 impl Behaviour {
@@ -94,7 +94,7 @@ impl<O: Op> Single<O> {
             op.orphan(cqe);
         },
         item: |_, _| {},
-        early: |_, _| Early::default(),
+        early: |_, _, _| None,
     };
 }
 
@@ -117,13 +117,13 @@ impl<M: Multi> Many<M> {
             let op = unsafe { &mut *op };
             op.item(cqe);
         },
-        early: |slot, data| {
+        early: |slot, data, enough| {
             // SAFETY: the caller vouches that the slot holds an `M`.
             let op = unsafe { slot.body::<M>() };
             // SAFETY: as above. An item of a pooled operation is only handed over after its last completion, and this runs no
             // foreign code, so there is no other reference.
             let op = unsafe { &*op };
-            op.early(data)
+            op.early(data, enough)
         },
     };
 }
@@ -250,10 +250,10 @@ impl Slot {
     ///
     /// The slot is in use with a pooled operation whose last completion was not handed over.
     #[inline]
-    pub(crate) unsafe fn hand_early(&self, data: Pooled) -> Early {
+    pub(crate) unsafe fn hand_early(&self, data: Pooled, enough: &mut bool) -> Option<Waker> {
         let early = self.behaviour().early;
         // SAFETY: the behaviour was stored together with the operation, so the types agree.
-        unsafe { early(self, data) }
+        unsafe { early(self, data, enough) }
     }
 
     /// Runs [`Multi::item`].

@@ -1,9 +1,11 @@
 //! `IORING_OP_RECV` with `IORING_RECV_MULTISHOT` (6.0): one submission, many receives into buffers that the kernel picks;
 //! and the receive into private memory that stands in for it when there are none.
 
+use std::task::Waker;
+
 use io_uring::{opcode, squeue, types};
 
-use super::{Cqe, Early, Kind, Multi};
+use super::{Cqe, Kind, Multi};
 use crate::fd::Origin;
 use crate::pooled::Pooled;
 use crate::pooled::pool::GROUP;
@@ -11,7 +13,7 @@ use crate::pooled::pool::GROUP;
 /// Where received bytes go.
 pub(crate) trait RecvSink: Origin {
     /// Takes received bytes; see [`Multi::early`].
-    fn received(&self, data: Pooled) -> Early;
+    fn received(&self, data: Pooled, enough: &mut bool) -> Option<Waker>;
     /// Takes the last completion, whose bytes, if it had any, came before.
     fn ended(&mut self, cqe: Cqe);
     /// Takes the end of a receive into private memory.
@@ -44,8 +46,8 @@ unsafe impl<S: RecvSink> Multi for RecvMulti<S> {
     }
 
     #[inline]
-    fn early(&self, data: Pooled) -> Early {
-        self.sink.received(data)
+    fn early(&self, data: Pooled, enough: &mut bool) -> Option<Waker> {
+        self.sink.received(data, enough)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::context::{Context, Resident};
 use crate::duplex::{Duplex, Home};
 use crate::fd::Origin;
 use crate::op::recv_multi::{RecvApart, RecvMulti, RecvSink};
-use crate::op::{Cqe, Early};
+use crate::op::Cqe;
 use crate::pooled::Pooled;
 use crate::slot::SlotKey;
 
@@ -289,20 +289,28 @@ impl Receiver {
 
     /// Takes bytes, and hands out who waits for them.
     #[inline]
-    fn take_in(&self, data: Pooled) -> Early {
-        if self.gone.get() || (self.leaving.get() && self.duplex.is_abandoned()) {
-            return Early::default();
+    fn take_in(&self, data: Pooled, enough: &mut bool) -> Option<Waker> {
+        if self.leaving.get() && (self.gone.get() || self.duplex.is_abandoned()) {
+            return None;
         }
         self.empty.set(0);
         let before = self.queue.bytes();
         self.queue.push(data);
-        let cancel = self.queue.bytes() > self.bound as usize && self.armed.get() == Armed::Standing;
-        if cancel {
-            self.armed.set(Armed::Ending);
+        if before > 0 {
+            // Nobody waits while there are bytes.
+            self.look_at_bound(enough);
+            return None;
         }
         // Who waits for a move does not wait for bytes.
-        let waker = if before == 0 && !self.leaving.get() { self.waker.take() } else { None };
-        Early { waker, cancel }
+        if self.leaving.get() { None } else { self.waker.take() }
+    }
+
+    #[cold]
+    fn look_at_bound(&self, enough: &mut bool) {
+        if self.queue.bytes() > self.bound as usize && self.armed.get() == Armed::Standing {
+            self.armed.set(Armed::Ending);
+            *enough = true;
+        }
     }
 
     fn take_last(self: &Rc<Self>, cqe: Cqe) {
@@ -358,8 +366,7 @@ impl Receiver {
             if memory.len() < memory.capacity() / 4 {
                 memory.shrink_to_fit();
             }
-            let early = self.take_in(Pooled::from(memory));
-            if let Some(waker) = early.waker {
+            if let Some(waker) = self.take_in(Pooled::from(memory), &mut false) {
                 waker.wake();
             }
         }
@@ -432,8 +439,8 @@ unsafe impl Origin for Rc<Receiver> {
 
 impl RecvSink for Rc<Receiver> {
     #[inline]
-    fn received(&self, data: Pooled) -> Early {
-        self.take_in(data)
+    fn received(&self, data: Pooled, enough: &mut bool) -> Option<Waker> {
+        self.take_in(data, enough)
     }
 
     fn ended(&mut self, cqe: Cqe) {
