@@ -233,7 +233,7 @@ impl Pool {
         let offset = slab.filled.get();
         let len = u32::try_from(result).unwrap_or(0).min(slab.bytes - offset);
         slab.filled.set(offset + len);
-        let piece = (len > 0).then(|| {
+        let mut piece = (len > 0).then(|| {
             slab.pieces.set(slab.pieces.get() + 1);
             // SAFETY: inside the slab.
             let start = unsafe { slab.start.add(offset as usize) };
@@ -242,7 +242,12 @@ impl Pool {
         if !cqueue::buffer_more(flags) {
             self.used_up(slab);
         }
-        piece.map(|piece| self.relieve(piece))
+        if self.tight.get()
+            && let Some(piece) = &mut piece
+        {
+            self.relieve_now(piece);
+        }
+        piece
     }
 
     #[cold]
@@ -266,17 +271,18 @@ impl Pool {
 
     /// Copies a piece where too much of the pool is held for it to be handed out or kept in a queue.
     #[inline]
-    pub(crate) fn relieve(&self, data: Pooled) -> Pooled {
-        if self.tight.get() { self.relieve_now(data) } else { data }
+    pub(crate) fn relieve(&self, data: &mut Pooled) {
+        if self.tight.get() {
+            self.relieve_now(data);
+        }
     }
 
     #[cold]
-    fn relieve_now(&self, data: Pooled) -> Pooled {
+    fn relieve_now(&self, data: &mut Pooled) {
         if data.is_piece() && (data.len() <= SMALL || self.pinned() >= self.all_from.get()) {
             self.copied.set(self.copied.get() + 1);
-            return Pooled::from(data.to_vec());
+            *data = Pooled::from(data.to_vec());
         }
-        data
     }
 
     pub(crate) fn picture(&self) -> Picture {

@@ -12,6 +12,7 @@ use crate::pooled::Pooled;
 pub(super) struct Queue {
     first: Cell<Option<Pooled>>,
     /// Kept for its memory once there was a second.
+    #[allow(clippy::box_collection, reason = "most streams never have it, and there may be many of them")]
     rest: Cell<Option<Box<VecDeque<Pooled>>>>,
     /// A bound on what is received ahead keeps it small.
     bytes: Cell<u32>,

@@ -14,8 +14,8 @@ use super::queue::Queue;
 use crate::context::{Context, Resident};
 use crate::duplex::{Duplex, Home};
 use crate::fd::Origin;
-use crate::op::recv_multi::{RecvApart, RecvMulti, RecvSink};
 use crate::op::Cqe;
+use crate::op::recv_multi::{RecvApart, RecvMulti, RecvSink};
 use crate::pooled::Pooled;
 use crate::slot::SlotKey;
 
@@ -134,11 +134,12 @@ impl Receiver {
 
     #[inline]
     pub(super) fn pop(self: &Rc<Self>, cx: &Context) -> Option<Pooled> {
-        let data = self.queue.pop()?;
+        let mut data = self.queue.pop()?;
         if self.armed.get() != Armed::Standing {
             self.rearm_if_low(cx);
         }
-        Some(cx.driver.pool().relieve(data))
+        cx.driver.pool().relieve(&mut data);
+        Some(data)
     }
 
     #[inline]
