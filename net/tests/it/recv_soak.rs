@@ -135,8 +135,7 @@ impl Soak {
             13 => {
                 let next = {
                     let mut incoming = connection.stream().recv_stream();
-                    let next = timeout(limit, StreamExt::next(&mut incoming)).await;
-                    next
+                    timeout(limit, StreamExt::next(&mut incoming)).await
                 };
                 match next {
                     Ok(Some(result)) => self.received(at, result, rng),

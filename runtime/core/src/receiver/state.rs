@@ -351,7 +351,7 @@ impl Receiver {
         self.wake_reader();
     }
 
-    fn take_in_apart(self: &Rc<Self>, cqe: Cqe, mut memory: Vec<u8>) {
+    fn take_in_apart(self: &Rc<Self>, cqe: Cqe, memory: Vec<u8>) {
         // SAFETY: not kept beyond this call; completions are acted on inside a runtime.
         let cx = unsafe { crate::context::borrow() };
         self.armed.set(Armed::Nothing);
@@ -364,9 +364,6 @@ impl Receiver {
             }
             self.wake_reader();
         } else {
-            if memory.len() < memory.capacity() / 4 {
-                memory.shrink_to_fit();
-            }
             if let Some(waker) = self.take_in(Pooled::from(memory), &mut false) {
                 waker.wake();
             }
