@@ -15,7 +15,7 @@ use runtime::time::timeout;
 use crate::peer::{
     Peer, Ticker, ends, finish, ms, pair, pattern, poll_once, read_len, reset, run, secs, start_and_drop, until, within,
 };
-use crate::support::{Rng, scaled, watchdog};
+use crate::support::{Rng, in_child, scaled, watchdog};
 
 /// How the pool is cut, by name.
 pub(crate) const POOLS: [&str; 5] = ["incremental", "classic", "none", "two small", "two small classic"];
@@ -421,6 +421,20 @@ fn the_pool_grows_when_it_is_empty() {
             assert!(data[..] == pattern(at, data.len()));
             at += data.len();
         }
+    });
+}
+
+#[test]
+fn a_new_pool_takes_no_memory_before_it_is_used() {
+    in_child("recv::a_new_pool_takes_no_memory_before_it_is_used", secs(20), || {
+        Builder::new().build().unwrap().block_on(async {
+            let (stream, mut peer) = pair().await;
+            let before = crate::peer::resident();
+            peer.write_all(b"x").unwrap();
+            recv_len(&stream, 1).await;
+            let grown = crate::peer::resident().saturating_sub(before);
+            assert!(runtime::metrics().pool_bytes == 0 || grown < 1 << 20, "{grown} bytes for one byte");
+        });
     });
 }
 

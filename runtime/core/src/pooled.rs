@@ -42,7 +42,8 @@ use pool::Slab;
 /// ```
 /// # use runtime_core::pooled::Pooled;
 /// let data = Pooled::from(b"abc".to_vec());
-/// assert_eq!((&data[..], data.into_vec()), (&b"abc"[..], b"abc".to_vec()));
+/// assert_eq!(&data[..], b"abc");
+/// assert_eq!(data.into_vec(), b"abc");
 /// ```
 #[doc(alias = "IOU_PBUF_RING_INC")]
 pub struct Pooled {

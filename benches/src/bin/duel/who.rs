@@ -10,12 +10,14 @@ use runtime_limit::args::Args;
 pub(crate) const SERVER_CORE: usize = 0;
 
 /// Name, program, further arguments. The tuned peers have our flags on their ring.
-const KNOWN: [(&str, &str, &[&str]); 11] = [
+const KNOWN: [(&str, &str, &[&str]); 12] = [
     ("limit", "limit", &[]),
     ("multi", "limit", &["mode=multi"]),
     ("single", "limit", &["mode=single"]),
     ("async-task", "peer-async-task", &[]),
     ("ours", "ours", &[]),
+    // Only for `echo`.
+    ("ours-pooled", "ours", &["pooled=true"]),
     ("tokio", "peer-tokio", &[]),
     ("monoio", "peer-monoio", &[]),
     ("monoio-defer", "peer-monoio", &["ring=defer"]),
