@@ -176,6 +176,44 @@ fn a_runtime_that_ends_gives_its_streams_what_they_had() {
 }
 
 #[test]
+fn a_receive_that_outlives_its_runtime_goes_on_in_the_next() {
+    for pool in POOLS {
+        let _watchdog = watchdog(secs(30));
+        for round in 0..8 {
+            let old = with_pool(Builder::new(), pool).build().unwrap();
+            let (stream, mut peer) = old.block_on(pair());
+            let mut waits = Box::pin(stream.recv());
+            old.block_on(async { assert!(crate::peer::poll_once(waits.as_mut()).await.is_pending()) });
+            let mut sent = Vec::new();
+            if round % 2 == 0 {
+                // Comes while the old runtime turns, and is not taken.
+                peer.write_all(b"before ").unwrap();
+                sent.extend_from_slice(b"before ");
+                old.block_on(async {
+                    runtime::time::sleep(ms(2)).await;
+                });
+            }
+            drop(old);
+            peer.write_all(b"after").unwrap();
+            sent.extend_from_slice(b"after");
+            let new = with_pool(Builder::new(), pool).build().unwrap();
+            let all = new.block_on(async {
+                let mut all = Vec::new();
+                if round % 4 < 2 {
+                    all.extend_from_slice(&within(secs(5), "the receive goes on", waits).await.unwrap());
+                } else {
+                    drop(waits);
+                }
+                all.extend(within(secs(5), "the rest", recv_len(&stream, sent.len() - all.len())).await);
+                all
+            });
+            assert_eq!(all, sent, "{pool}");
+            drop(stream);
+        }
+    }
+}
+
+#[test]
 fn a_stream_dropped_on_another_thread_is_closed_by_its_home() {
     in_child("recv_moves::a_stream_dropped_on_another_thread_is_closed_by_its_home", secs(30), || {
         let rt = Builder::new().build().unwrap();
