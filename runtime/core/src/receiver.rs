@@ -79,7 +79,7 @@ impl Recv<'_> {
         // SAFETY: not kept beyond this call.
         let cx = unsafe { context::borrow() };
         if let Some(receiver) = &self.waits {
-            receiver.assert_here(cx);
+            // What it has it gives anywhere; where it must wait or arm, it looks whether it is at home.
             let Some(data) = receiver.pop(cx) else { return self.wait(cx, task) };
             self.let_go();
             return Poll::Ready(Ok(data));
@@ -132,6 +132,7 @@ impl Recv<'_> {
             }
             *receiver = Receiver::of(self.duplex, cx);
         }
+        receiver.assert_here(cx);
         let result = match receiver.poll_data(cx, task) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(error)) => Err(error),

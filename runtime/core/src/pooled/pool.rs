@@ -221,33 +221,35 @@ impl Pool {
     /// Cuts the piece of a completion that is being reaped; all of them, in their order (rule 1).
     #[inline]
     pub(crate) fn cut(&self, result: i32, flags: u32) -> Option<Pooled> {
-        let id = cqueue::buffer_select(flags)?;
-        let at = *self.slabs().get(usize::from(id))?;
+        let at = *self.slabs().get(usize::from(cqueue::buffer_select(flags)?))?;
         // SAFETY: slabs in the vector live; only shared references to them are made.
         let slab = unsafe { at.as_ref() };
-        let incremental = self.stage.get() == Stage::Incremental;
-        // A kernel that takes nothing from an incremental buffer keeps it, whatever the flags say.
-        if !slab.stocked.get() || (incremental && result <= 0) {
+        let offset = slab.filled.get();
+        let room = slab.bytes - offset;
+        if result <= 0 || room == 0 || !slab.stocked.get() {
+            self.cut_nothing(slab, flags);
             return None;
         }
-        let offset = slab.filled.get();
-        let len = u32::try_from(result).unwrap_or(0).min(slab.bytes - offset);
+        let len = (result as u32).min(room);
         slab.filled.set(offset + len);
-        let mut piece = (len > 0).then(|| {
-            slab.pieces.set(slab.pieces.get() + 1);
-            // SAFETY: inside the slab.
-            let start = unsafe { slab.start.add(offset as usize) };
-            Pooled { start, len: len as usize, slab: Some(at) }
-        });
+        slab.pieces.set(slab.pieces.get() + 1);
+        // SAFETY: inside the slab.
+        let start = unsafe { slab.start.add(offset as usize) };
+        let mut piece = Pooled { start, len: len as usize, slab: Some(at) };
         if !cqueue::buffer_more(flags) {
             self.used_up(slab);
         }
-        if self.tight.get()
-            && let Some(piece) = &mut piece
-        {
-            self.relieve_now(piece);
+        self.relieve(&mut piece);
+        Some(piece)
+    }
+
+    /// A completion names a buffer and brings nothing. A kernel that takes nothing from an incremental buffer keeps it,
+    /// whatever the flags say.
+    #[cold]
+    fn cut_nothing(&self, slab: &Slab, flags: u32) {
+        if self.stage.get() == Stage::Classic && slab.stocked.get() && !cqueue::buffer_more(flags) {
+            self.used_up(slab);
         }
-        piece
     }
 
     #[cold]

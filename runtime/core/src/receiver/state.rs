@@ -136,6 +136,7 @@ impl Receiver {
     pub(super) fn pop(self: &Rc<Self>, cx: &Context) -> Option<Pooled> {
         let mut data = self.queue.pop()?;
         if self.armed.get() != Armed::Standing {
+            self.assert_here(cx);
             self.rearm_if_low(cx);
         }
         cx.driver.pool().relieve(&mut data);
@@ -291,7 +292,8 @@ impl Receiver {
     /// Takes bytes, and hands out who waits for them.
     #[inline]
     fn take_in(&self, data: Pooled, enough: &mut bool) -> Option<Waker> {
-        if self.leaving.get() && (self.gone.get() || self.duplex.is_abandoned()) {
+        if self.leaving.get() {
+            self.take_along(data);
             return None;
         }
         self.empty.set(0);
@@ -302,8 +304,15 @@ impl Receiver {
             self.look_at_bound(enough);
             return None;
         }
-        // Who waits for a move does not wait for bytes.
-        if self.leaving.get() { None } else { self.waker.take() }
+        self.waker.take()
+    }
+
+    /// What comes while it leaves goes with the stream, if there still is one. Nobody waits here.
+    #[cold]
+    fn take_along(&self, data: Pooled) {
+        if !self.gone.get() && !self.duplex.is_abandoned() {
+            self.queue.push(data);
+        }
     }
 
     #[cold]
