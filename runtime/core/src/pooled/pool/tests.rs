@@ -130,7 +130,9 @@ proptest! {
                     let (mut piece, data) = held.swap_remove(at % count);
                     let (pinned, in_pool) = (pool.pinned(), piece.is_piece());
                     pool.relieve(&mut piece);
-                    let tight = pinned >= u32::from(shape.first).div_ceil(2);
+                    let half = u32::from(shape.first).div_ceil(2);
+                    let from = if shape.classic { half.max(u32::from(shape.most).div_ceil(4)) } else { half };
+                    let tight = pinned >= from;
                     prop_assert_eq!(piece.is_piece(), in_pool && !tight);
                     held.push((piece, data));
                 }
