@@ -8,6 +8,7 @@ mod ours;
 mod tokio;
 
 use std::future::Future;
+use std::time::Duration;
 
 use runtime_limit::Result;
 
@@ -38,6 +39,15 @@ pub trait Host: Sized {
     fn spawn<F>(future: F) -> Self::Handle<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static;
+}
+
+/// A runtime that has timers.
+pub trait Timers: Host {
+    /// What `sleep` returns.
+    type Sleep: Future<Output: Sized>;
+
+    /// A timer of the runtime that is running.
+    fn sleep(duration: Duration) -> Self::Sleep;
 }
 
 /// Whether a runtime's ring is set up as it comes, or with the flags that ours has.

@@ -9,4 +9,6 @@
 pub mod driver;
 pub mod exec;
 pub mod host;
+pub mod pingpong;
 pub mod serve;
+pub mod timer;

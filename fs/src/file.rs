@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use runtime_core::buf::{BufResult, IoBuf, IoBufMut};
+use runtime_core::coop;
 use runtime_core::op::close::Close;
 use runtime_core::op::open::Open;
 use runtime_core::op::read::Read;
@@ -71,6 +72,7 @@ impl File {
     }
 
     /// Reads at an offset, up to the buffer's capacity, and returns the count: 0 at or behind the end.
+    /// Into a [`FixedBuf`](runtime_core::fixed::FixedBuf) it is a read into registered memory.
     ///
     /// # Errors
     ///
@@ -80,15 +82,19 @@ impl File {
     ///
     /// Takes nothing from the file; the buffer is dropped once the kernel is done with it.
     #[doc(alias = "IORING_OP_READ")]
+    #[doc(alias = "IORING_OP_READ_FIXED")]
     pub async fn read_at<B: IoBufMut>(&self, buf: B, offset: u64) -> BufResult<usize, B> {
         if let Err(error) = check(offset) {
             return BufResult(Err(error), buf);
         }
-        let (result, buf, _fd) = submit(Read::new(Arc::clone(&self.fd), buf, 0, offset)).await;
+        let index = coop::registered(&buf);
+        let read = Read::new(Arc::clone(&self.fd), buf, 0, offset).registered(index);
+        let (result, buf, _fd) = submit(read).await;
         BufResult(result, buf)
     }
 
-    /// Writes at an offset and returns the count.
+    /// Writes at an offset and returns the count. From a [`FixedBuf`](runtime_core::fixed::FixedBuf) it is a write from
+    /// registered memory.
     ///
     /// # Errors
     ///
@@ -98,11 +104,14 @@ impl File {
     ///
     /// Any part may have been written, and the rest may still be while later operations run.
     #[doc(alias = "IORING_OP_WRITE")]
+    #[doc(alias = "IORING_OP_WRITE_FIXED")]
     pub async fn write_at<B: IoBuf>(&self, buf: B, offset: u64) -> BufResult<usize, B> {
         if let Err(error) = check(offset) {
             return BufResult(Err(error), buf);
         }
-        let (result, buf, _fd) = submit(Write::new(Arc::clone(&self.fd), buf, 0, offset)).await;
+        let index = coop::registered(&buf);
+        let write = Write::new(Arc::clone(&self.fd), buf, 0, offset).registered(index);
+        let (result, buf, _fd) = submit(write).await;
         BufResult(result, buf)
     }
 

@@ -5,11 +5,13 @@
 
 mod addr;
 mod tcp;
+mod traits;
 mod transfer;
 
 pub use runtime_core::receiver::{Recv, RecvStream};
 
 pub use addr::{ToSocketAddrs, lookup_host};
+pub use tcp::dispatch::Dispatch;
 pub use tcp::listener::{Accept, Incoming, ListenerOptions, TcpListener};
 pub use tcp::split::{OwnedReadHalf, OwnedWriteHalf, ReuniteError};
 pub use tcp::stream::{InUseError, TcpStream};

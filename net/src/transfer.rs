@@ -5,6 +5,7 @@
 
 mod receive;
 mod transmit;
+pub(crate) mod zero_copy;
 
 use std::io;
 use std::os::fd::AsFd;

@@ -3,6 +3,8 @@
 //! The first operations: making a pipe, reading and writing.
 #![forbid(unsafe_code)]
 
+mod traits;
+
 use std::cell::Cell;
 use std::fmt;
 use std::io;

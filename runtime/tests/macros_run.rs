@@ -167,6 +167,83 @@ mod arguments {
     async fn none() {}
 }
 
+mod threads {
+    use std::process::ExitCode;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use runtime::Handle;
+
+    #[runtime::test(threads = 2)]
+    async fn each_has_its_index() {
+        let here = Handle::current();
+        assert!(here.index() < 2);
+        assert_eq!(here.threads(), 2);
+        assert_eq!(std::thread::current().name(), Some(&*format!("runtime-{}", here.index())));
+    }
+
+    #[runtime::test(threads = "auto", pin = true, entries = 8)]
+    async fn auto() -> Result<(), std::num::ParseIntError> {
+        let one: usize = "1".parse()?;
+        assert!(Handle::current().threads() >= one);
+        Ok(())
+    }
+
+    #[runtime::test(threads = 1)]
+    async fn one_is_the_calling_thread() {
+        assert!(std::thread::current().name().unwrap().ends_with("one_is_the_calling_thread"));
+        assert_eq!(Handle::current().threads(), 1);
+    }
+
+    #[runtime::test(threads = 1, pin = true)]
+    async fn one_of_its_own() {
+        assert_eq!(std::thread::current().name(), Some("runtime-0"));
+    }
+
+    #[runtime::test(threads = 3)]
+    #[should_panic(expected = "on thread 2")]
+    async fn a_panic_of_any_thread_fails_the_test() {
+        let here = Handle::current();
+        if here.index() == 2 {
+            panic!("on thread {}", here.index());
+        }
+        here.stopped().await;
+    }
+
+    static BODIES: AtomicUsize = AtomicUsize::new(0);
+
+    #[runtime::main(threads = 4)]
+    async fn count() {
+        BODIES.fetch_add(1, Ordering::SeqCst);
+        super::later(()).await;
+    }
+
+    #[runtime::main(threads = 2)]
+    async fn fails() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let here = Handle::current();
+        if here.index() == 0 {
+            here.stopped().await;
+            return Ok(());
+        }
+        Err("of thread 1".into())
+    }
+
+    #[runtime::main(threads = 2)]
+    async fn exits() -> ExitCode {
+        match Handle::current().index() {
+            0 => ExitCode::SUCCESS,
+            _ => ExitCode::from(3),
+        }
+    }
+
+    #[test]
+    fn as_plain_functions() {
+        count();
+        assert_eq!(BODIES.load(Ordering::SeqCst), 4);
+        assert_eq!(fails().unwrap_err().to_string(), "of thread 1");
+        assert_eq!(exits(), ExitCode::from(3));
+    }
+}
+
 mod renamed {
     use runtime as rt;
 
@@ -175,6 +252,9 @@ mod renamed {
 
     #[rt::test(crate = "self::rt", entries = 8)]
     async fn relative() {}
+
+    #[rt::test(crate = "rt", threads = "auto")]
+    async fn on_threads() {}
 
     #[test]
     fn in_a_function() {
@@ -230,6 +310,8 @@ mod shadowed {
     struct Result;
     struct Option;
     struct Builder;
+    struct Threads;
+    struct Handle;
     struct Future;
     struct u32;
     mod core {}
@@ -237,6 +319,8 @@ mod shadowed {
     mod runtime {}
     fn run_main() {}
     fn run_test() {}
+    fn run_main_on_threads() {}
+    fn run_test_on_threads() {}
     macro_rules! panic {
         () => {};
     }
@@ -253,9 +337,18 @@ mod shadowed {
         Ok(Builder)
     }
 
+    #[::runtime::main(threads = "auto", pin = true, entries = ENTRIES)]
+    async fn on_threads() -> ::core::result::Result<Builder, Option> {
+        Ok(Builder)
+    }
+
+    #[::runtime::test(threads = 2)]
+    async fn test_on_threads() {}
+
     #[test]
     fn main_runs() {
         assert!(main().is_ok());
+        assert!(on_threads().is_ok());
     }
 }
 
@@ -282,9 +375,19 @@ mod generated {
 
     local!(whole);
 
+    macro_rules! on_threads {
+        ($name:ident, $threads:literal, $ret:ty, $body:block) => {
+            #[runtime::main(threads = $threads)]
+            async fn $name() -> $ret $body
+        };
+    }
+
+    on_threads!(two, 2, Result<u32, u32>, { Err(super::later(5).await) });
+
     #[test]
     fn runs() {
         assert_eq!(pieces(), 3);
         assert_eq!(whole(), 2);
+        assert_eq!(two(), Err(5));
     }
 }

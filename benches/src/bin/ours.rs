@@ -1,13 +1,13 @@
 //! The runtime: `echo`, `accept` and `exec`, see the README.
 //!
-//! The servers come to an orderly end after `requests=N` or `conns=N`, and print what the runtime has counted.
+//! `spin=off` switches the spin before the park off. The servers come to an orderly end after `requests=N` or `conns=N`, and print what the runtime has counted.
 
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
 use benches::host::{Host, Ours};
-use benches::{exec, serve};
+use benches::{exec, pingpong, serve, timer};
 use runtime::net::{TcpListener, TcpStream};
 use runtime_limit::Result;
 use runtime_limit::args::Args;
@@ -18,11 +18,16 @@ fn main() -> ExitCode {
 
 fn run(mut args: Args) -> Result<()> {
     serve::bounds(&mut args)?;
+    let spins = args.value("spin", "on".to_owned())? == "on";
+    let mut ours = if spins { Ours::new()? } else { Ours::without_spin()? };
     match args.command() {
-        "echo" => Ours::new()?.block_on(echo(args)),
-        "accept" => Ours::new()?.block_on(accept(args)),
+        "echo" => ours.block_on(echo(args)),
+        "accept" => ours.block_on(accept(args)),
+        // It makes a runtime of its own.
         "exec" => exec::command::<Ours>(args),
-        _ => Err("usage: ours echo|accept|exec key=value…".into()),
+        "timer" => timer::command::<Ours>(args),
+        "pingpong" => pingpong::command(args, move || if spins { Ours::new() } else { Ours::without_spin() }),
+        _ => Err("usage: ours echo|accept|exec|timer|pingpong key=value…".into()),
     }
 }
 

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use benches::host::{Compio, Host, RingSetup};
-use benches::{exec, serve};
+use benches::{exec, pingpong, serve, timer};
 use compio::BufResult;
 use compio::io::{AsyncRead, AsyncWriteExt};
 use compio::net::{TcpListener, TcpStream};
@@ -23,7 +23,9 @@ fn run(mut args: Args) -> Result<()> {
         "echo" => Compio::with(setup)?.block_on(echo(args)),
         "accept" => Compio::with(setup)?.block_on(accept(args)),
         "exec" => exec::command::<Compio>(args),
-        _ => Err("usage: peer-compio echo|accept|exec key=value…".into()),
+        "timer" => timer::command::<Compio>(args),
+        "pingpong" => pingpong::command(args, Compio::new),
+        _ => Err("usage: peer-compio echo|accept|exec|timer|pingpong key=value…".into()),
     }
 }
 

@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use std::process::ExitCode;
 
 use benches::host::{Glommio, Host};
-use benches::{exec, serve};
+use benches::{exec, pingpong, serve, timer};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use glommio::net::{TcpListener, TcpStream};
 use runtime_limit::Result;
@@ -24,7 +24,9 @@ fn run(mut args: Args) -> Result<()> {
         "echo" => Glommio::new()?.block_on(echo(args)),
         "accept" => Glommio::new()?.block_on(accept(args)),
         "exec" => exec::command::<Glommio>(args),
-        _ => Err("usage: peer-glommio echo|accept|exec key=value…".into()),
+        "timer" => timer::command::<Glommio>(args),
+        "pingpong" => pingpong::command(args, Glommio::new),
+        _ => Err("usage: peer-glommio echo|accept|exec|timer|pingpong key=value…".into()),
     }
 }
 

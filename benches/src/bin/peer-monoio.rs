@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use benches::host::{Host, Monoio, RingSetup};
-use benches::{exec, serve};
+use benches::{exec, serve, timer};
 use monoio::io::{AsyncReadRent, AsyncWriteRentExt};
 use monoio::net::{TcpListener, TcpStream};
 use runtime_limit::Result;
@@ -22,7 +22,8 @@ fn run(mut args: Args) -> Result<()> {
         "echo" => Monoio::with(setup)?.block_on(echo(args)),
         "accept" => Monoio::with(setup)?.block_on(accept(args)),
         "exec" => exec::command::<Monoio>(args),
-        _ => Err("usage: peer-monoio echo|accept|exec key=value…".into()),
+        "timer" => timer::command::<Monoio>(args),
+        _ => Err("usage: peer-monoio echo|accept|exec|timer key=value…".into()),
     }
 }
 

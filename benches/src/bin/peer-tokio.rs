@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use benches::host::{Host, Tokio};
-use benches::{exec, serve};
+use benches::{exec, pingpong, serve, timer};
 use runtime_limit::Result;
 use runtime_limit::args::Args;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,7 +21,9 @@ fn run(mut args: Args) -> Result<()> {
         "echo" => Tokio::new()?.block_on(echo(args)),
         "accept" => Tokio::new()?.block_on(accept(args)),
         "exec" => exec::command::<Tokio>(args),
-        _ => Err("usage: peer-tokio echo|accept|exec key=value…".into()),
+        "timer" => timer::command::<Tokio>(args),
+        "pingpong" => pingpong::command(args, Tokio::new),
+        _ => Err("usage: peer-tokio echo|accept|exec|timer|pingpong key=value…".into()),
     }
 }
 

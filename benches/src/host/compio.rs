@@ -1,12 +1,14 @@
 //! compio on its ring.
 
 use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
 
 use compio::driver::ProactorBuilder;
 use compio::runtime::{JoinHandle, Runtime, RuntimeBuilder};
 use runtime_limit::Result;
 
-use super::{Host, RingSetup};
+use super::{Host, RingSetup, Timers};
 
 /// A runtime of 1024 entries.
 #[derive(Debug)]
@@ -43,5 +45,14 @@ impl Host for Compio {
         F: Future<Output: Send + 'static> + Send + 'static,
     {
         compio::runtime::spawn(future)
+    }
+}
+
+impl Timers for Compio {
+    /// Its own type has no name.
+    type Sleep = Pin<Box<dyn Future<Output = ()>>>;
+
+    fn sleep(duration: Duration) -> Self::Sleep {
+        Box::pin(compio::time::sleep(duration))
     }
 }

@@ -1,11 +1,13 @@
 //! glommio on its three rings.
 
 use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
 
 use glommio::{LocalExecutor, LocalExecutorBuilder, Placement, Task};
 use runtime_limit::Result;
 
-use super::Host;
+use super::{Host, Timers};
 
 /// An executor that is not pinned by itself: the driver pins all servers alike.
 #[derive(Debug)]
@@ -28,5 +30,14 @@ impl Host for Glommio {
         F: Future<Output: Send + 'static> + Send + 'static,
     {
         glommio::spawn_local(future)
+    }
+}
+
+impl Timers for Glommio {
+    /// Its own type has no name.
+    type Sleep = Pin<Box<dyn Future<Output = ()>>>;
+
+    fn sleep(duration: Duration) -> Self::Sleep {
+        Box::pin(glommio::timer::sleep(duration))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::time::Duration;
 
 use io_uring_of_monoio::IoUring;
 use monoio::task::JoinHandle;
@@ -9,7 +10,7 @@ use monoio::time::TimeDriver;
 use monoio::{IoUringDriver, Runtime, RuntimeBuilder};
 use runtime_limit::Result;
 
-use super::{Host, RingSetup};
+use super::{Host, RingSetup, Timers};
 
 /// A runtime with timers, 1024 entries.
 pub struct Monoio(Runtime<TimeDriver<IoUringDriver>>);
@@ -51,5 +52,13 @@ impl Host for Monoio {
         F: Future<Output: Send + 'static> + Send + 'static,
     {
         monoio::spawn(future)
+    }
+}
+
+impl Timers for Monoio {
+    type Sleep = monoio::time::Sleep;
+
+    fn sleep(duration: Duration) -> Self::Sleep {
+        monoio::time::sleep(duration)
     }
 }

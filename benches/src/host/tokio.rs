@@ -1,12 +1,13 @@
 //! tokio on one thread: `current_thread`, epoll.
 
 use std::future::Future;
+use std::time::Duration;
 
 use runtime_limit::Result;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
-use super::Host;
+use super::{Host, Timers};
 
 /// A `current_thread` runtime with I/O and time.
 #[derive(Debug)]
@@ -28,5 +29,13 @@ impl Host for Tokio {
         F: Future<Output: Send + 'static> + Send + 'static,
     {
         tokio::spawn(future)
+    }
+}
+
+impl Timers for Tokio {
+    type Sleep = tokio::time::Sleep;
+
+    fn sleep(duration: Duration) -> Self::Sleep {
+        tokio::time::sleep(duration)
     }
 }

@@ -30,6 +30,7 @@ use runtime_core::time::{Sleep, sleep_until};
 use runtime_core::wait::{Left, Ticket, WaitList};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+use super::shards::{Place, Role, Shard};
 use super::stream::{TcpStream, inet, lingers};
 use crate::addr::{ToSocketAddrs, no_address, resolve};
 
@@ -58,6 +59,19 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Dropping the listener closes the port at once, and with it the connections that nobody has taken. A listener belongs
 /// to the thread that first accepts on it.
 ///
+/// # On several threads
+///
+/// Threads that run one body (`#[runtime::main(threads = …)]`, `Builder::run`) may each bind the same address: they listen
+/// beside each other, and the kernel hands each connection to one of them, by a hash of the addresses. Port 0 becomes the
+/// same port for all of them (for each time that a thread asks, if they ask more than once). On one thread the second
+/// listener on an address gets `AddrInUse`, as anybody else does: the first of the group only gets a port that nobody has,
+/// and another process gets it only if it runs as the same user and asks for `SO_REUSEPORT` itself. The port is free again
+/// when the last listener is dropped. A thread that stops listening resets the connections in its own backlog, and the
+/// others go on.
+///
+/// The hash is blind to how busy a thread is. [`dispatch`](Self::dispatch) accepts on one thread and hands each connection
+/// to the one that has the fewest.
+///
 /// # Examples
 ///
 /// ```
@@ -82,6 +96,8 @@ struct Shared {
     open: Cell<bool>,
     /// Accepted sockets inherit from the listening one that their close waits for unsent data.
     lingers: Cell<bool>,
+    /// Its part of an address on which other threads listen too; after the descriptor, which is closed by then.
+    _shard: Option<Shard>,
 }
 
 #[derive(Default)]
@@ -103,6 +119,17 @@ struct Pause {
 }
 
 impl TcpListener {
+    fn new(fd: OwnedFd, shard: Option<Shard>) -> Self {
+        let shared = Shared {
+            fd: Rc::new(fd),
+            queue: RefCell::default(),
+            open: Cell::new(true),
+            lingers: Cell::new(false),
+            _shard: shard,
+        };
+        Self { shared: Rc::new(shared) }
+    }
+
     /// Listens on the first of the addresses that can be bound, with the defaults of [`ListenerOptions`].
     ///
     /// # Errors
@@ -504,9 +531,7 @@ impl AsRawFd for TcpListener {
 /// Takes over a listening socket.
 impl From<OwnedFd> for TcpListener {
     fn from(fd: OwnedFd) -> Self {
-        let shared =
-            Shared { fd: Rc::new(fd), queue: RefCell::default(), open: Cell::new(true), lingers: Cell::new(false) };
-        Self { shared: Rc::new(shared) }
+        Self::new(fd, None)
     }
 }
 
@@ -553,7 +578,8 @@ impl ListenerOptions {
         self
     }
 
-    /// Whether several sockets may listen on the port, among which the kernel spreads connections (`SO_REUSEPORT`).
+    /// Whether several sockets may listen on the port, among which the kernel spreads connections (`SO_REUSEPORT`): with
+    /// other processes of the same user, say. The threads of a group listen beside each other without it.
     pub fn reuse_port(mut self, on: bool) -> Self {
         self.reuse_port = on;
         self
@@ -593,10 +619,26 @@ impl ListenerOptions {
 
     /// Inline: none of these calls can block.
     fn listen(&self, addr: SocketAddr) -> io::Result<TcpListener> {
+        // Who asks for `SO_REUSEPORT` shares the port in a way of their own.
+        match Place::current().filter(|_| !self.reuse_port) {
+            None => Ok(TcpListener::from(OwnedFd::from(self.open(addr, self.reuse_port)?))),
+            Some(place) => {
+                let (socket, shard) = place.listen(addr, self.only_v6, |addr, role| {
+                    let socket = self.open(addr, role == Role::Other)?;
+                    socket.set_reuse_port(true)?;
+                    let bound = inet(socket.local_addr()?)?;
+                    Ok((socket, bound))
+                })?;
+                Ok(TcpListener::new(OwnedFd::from(socket), Some(shard)))
+            }
+        }
+    }
+
+    fn open(&self, addr: SocketAddr, reuse_port: bool) -> io::Result<Socket> {
         let kind = Type::STREAM.cloexec().nonblocking();
         let socket = Socket::new(Domain::for_address(addr), kind, Some(Protocol::TCP))?;
         socket.set_reuse_address(self.reuse_address)?;
-        socket.set_reuse_port(self.reuse_port)?;
+        socket.set_reuse_port(reuse_port)?;
         if let Some(on) = self.only_v6.filter(|_| addr.is_ipv6()) {
             // Must precede the bind.
             socket.set_only_v6(on)?;
@@ -606,6 +648,6 @@ impl ListenerOptions {
         }
         socket.bind(&addr.into())?;
         socket.listen(i32::try_from(self.backlog).unwrap_or(i32::MAX))?;
-        Ok(TcpListener::from(OwnedFd::from(socket)))
+        Ok(socket)
     }
 }

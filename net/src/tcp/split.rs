@@ -15,7 +15,7 @@ use runtime_core::sys;
 use socket2::SockRef;
 
 use super::stream::{TcpStream, inet};
-use crate::transfer::{self, Receive, Transmit, WriteAll};
+use crate::transfer::{self, Receive, Transmit, WriteAll, zero_copy};
 
 pub(crate) fn split(stream: TcpStream) -> (OwnedReadHalf, OwnedWriteHalf) {
     let reader = stream.into_reader();
@@ -165,6 +165,37 @@ impl OwnedWriteHalf {
     /// As there.
     pub fn write_all<B: IoBuf>(&self, buf: B) -> WriteAll<'_, B> {
         transfer::write_all(self.duplex(), buf)
+    }
+
+    /// See [`TcpStream::write_zc`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    ///
+    /// # Cancel safety
+    ///
+    /// As there.
+    pub async fn write_zc<B: IoBuf>(&self, buf: B) -> BufResult<usize, B> {
+        zero_copy::write(self.duplex(), buf).await
+    }
+
+    /// See [`TcpStream::write_all_zc`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    ///
+    /// # Cancel safety
+    ///
+    /// As there.
+    pub async fn write_all_zc<B: IoBuf>(&self, buf: B) -> BufResult<(), B> {
+        zero_copy::write_all(self.duplex(), buf).await
+    }
+
+    /// See [`TcpStream::set_zc_threshold`].
+    pub fn set_zc_threshold(&self, bytes: usize) {
+        zero_copy::set_threshold(self.duplex(), bytes);
     }
 
     /// See [`TcpStream::write_vectored`].

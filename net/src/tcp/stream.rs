@@ -20,7 +20,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use super::split::{OwnedReadHalf, OwnedWriteHalf};
 use crate::addr::{ToSocketAddrs, no_address, resolve};
-use crate::transfer::{self, Receive, Transmit, WriteAll};
+use crate::transfer::{self, Receive, Transmit, WriteAll, zero_copy};
 
 /// A TCP connection.
 ///
@@ -282,6 +282,67 @@ impl TcpStream {
     /// Any part may have been sent. A later write starts only once this one is over.
     pub fn write_all<B: IoBuf>(&self, buf: B) -> WriteAll<'_, B> {
         transfer::write_all(&self.duplex, buf)
+    }
+
+    /// Writes some of the buffer from where it is, without copying it into the socket, and returns the count. The buffer
+    /// comes back when the kernel no longer uses it, which with most devices is when the other side has acknowledged the
+    /// data; the next write of the stream need not wait for that, so two buffers in turn keep a connection busy.
+    ///
+    /// It is a plain [`write`](Self::write) below 64 KiB (see [`set_zc_threshold`](Self::set_zc_threshold)), on sockets and
+    /// kernels that do not offer it, when the user may not lock more memory (`RLIMIT_MEMLOCK`), and once the kernel has
+    /// reported eight times in a row that it had to copy, as it always does on loopback (from 6.2 on).
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    ///
+    /// # Cancel safety
+    ///
+    /// Any part may have been sent. A later write starts only once this one is sent; the buffer is dropped when the kernel
+    /// no longer uses it. A runtime that ends before waits for that as for any operation, and leaks the buffer if the other
+    /// side does not acknowledge in time.
+    #[doc(alias = "IORING_OP_SEND_ZC")]
+    pub async fn write_zc<B: IoBuf>(&self, buf: B) -> BufResult<usize, B> {
+        zero_copy::write(&self.duplex, buf).await
+    }
+
+    /// Writes the whole buffer as [`write_zc`](Self::write_zc) does; no other write comes in between.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_all`](Self::write_all).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`write_zc`](Self::write_zc).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use runtime_net::{TcpListener, TcpStream};
+    /// # runtime_core::exec::Builder::new().build().unwrap().block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (peer, _) = listener.accept().await?;
+    /// let page = vec![7; 128 * 1024];
+    /// let (wrote, read) = futures::join!(stream.write_all_zc(page), peer.read_exact(vec![0; 128 * 1024]));
+    /// let (_, page) = wrote.into_result()?; // nobody reads it any more
+    /// assert_eq!(read.1, page);
+    /// # std::io::Result::Ok(())
+    /// # }).unwrap();
+    /// ```
+    #[doc(alias = "IORING_OP_SEND_ZC")]
+    pub async fn write_all_zc<B: IoBuf>(&self, buf: B) -> BufResult<(), B> {
+        zero_copy::write_all(&self.duplex, buf).await
+    }
+
+    /// Sets from how many bytes on [`write_zc`](Self::write_zc) and [`write_all_zc`](Self::write_all_zc) go without a copy
+    /// on this stream, whatever the kernel reports about it; `usize::MAX` means never. Where that pays depends on the
+    /// device: it saves a copy, and costs pinning the pages, unless they are registered
+    /// ([`FixedBufs`](runtime_core::fixed::FixedBufs)), and a second completion. On one that takes all there is, the two are
+    /// even between 16 and 32 KiB.
+    pub fn set_zc_threshold(&self, bytes: usize) {
+        zero_copy::set_threshold(&self.duplex, bytes);
     }
 
     /// Writes some of several buffers, in order, and returns the count; at most 1024 are used. One buffer is a plain

@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use runtime::Builder;
-use runtime::io::BufResult;
+use runtime::io::{AsyncBufReadExt, BufReader, BufResult};
 use runtime::pipe::{Receiver, pipe};
 use runtime::task::yield_now;
 use runtime::time::timeout;
@@ -64,6 +64,36 @@ fn what_is_written_is_read_and_then_the_end() {
         for _ in 0..3 {
             assert_eq!(rx.read(Vec::with_capacity(8)).await.0.unwrap(), 0);
         }
+    });
+}
+
+#[test]
+fn lines_through_a_pipe_survive_a_time_limit_at_every_wait() {
+    run(async {
+        let (tx, rx) = pipe().unwrap();
+        let writer = std::thread::spawn(move || {
+            let mut tx = std::fs::File::from(tx.as_fd().try_clone_to_owned().unwrap());
+            for number in 0..300 {
+                for byte in format!("{number}\n").bytes() {
+                    tx.write_all(&[byte]).unwrap();
+                }
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        });
+        let mut lines = BufReader::with_capacity(8, rx).lines();
+        let mut dropped = 0;
+        for number in 0..300 {
+            let line = loop {
+                match timeout(Duration::from_micros(number % 80), lines.next_line()).await {
+                    Ok(line) => break line.unwrap().unwrap(),
+                    Err(_) => dropped += 1,
+                }
+            };
+            assert_eq!(line, number.to_string(), "after {dropped} dropped waits");
+        }
+        writer.join().unwrap();
+        assert!(dropped > 0);
+        assert_eq!(lines.next_line().await.unwrap(), None);
     });
 }
 

@@ -25,6 +25,12 @@ pub unsafe trait IoBuf: 'static {
     /// Number of initialised bytes, counted from the start.
     fn init_len(&self) -> usize;
 
+    /// Where the memory is registered with a ring, if it is.
+    #[doc(hidden)]
+    fn registered(&self) -> Option<Registered> {
+        None
+    }
+
     /// Restricts an operation to `range` of this buffer; [`Slice::into_inner`] gives the buffer back.
     ///
     /// # Panics
@@ -56,6 +62,14 @@ pub unsafe trait IoBuf: 'static {
         assert!(begin <= init, "a slice must begin ({begin}) inside the {init} initialised bytes of its buffer");
         Slice { buf: self, begin, end }
     }
+}
+
+/// Memory that one ring knows: the ring's number, and the index of the region there.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Registered {
+    pub(crate) ring: u64,
+    pub(crate) index: u16,
 }
 
 /// Memory that the kernel may write into.
@@ -181,6 +195,10 @@ unsafe impl<B: IoBuf> IoBuf for Slice<B> {
 
     fn init_len(&self) -> usize {
         self.buf.init_len().min(self.end).saturating_sub(self.begin)
+    }
+
+    fn registered(&self) -> Option<Registered> {
+        self.buf.registered()
     }
 }
 

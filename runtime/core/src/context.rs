@@ -2,7 +2,7 @@
 //!
 //! Owns one of each part and the pointer to the runtime that the thread is running; knows nothing of futures.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::ptr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -10,10 +10,12 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 
+use crate::crew::Crew;
 use crate::driver::Driver;
 use crate::pool::Jobs;
 use crate::ring::{Ring, Setup, StartError};
-use crate::run_queue::{Runnable, Tasks};
+use crate::run_queue::{TaskRef, Tasks};
+use crate::spin::Spin;
 use crate::sys;
 use crate::time_queue::Timers;
 use crate::wake::{Arrival, Door, RingId};
@@ -32,14 +34,19 @@ pub(crate) struct Context {
     pub(crate) driver: Driver,
     pub(crate) tasks: Tasks,
     pub(crate) timers: Timers,
-    pub(crate) door: Arc<Door<Runnable>>,
+    pub(crate) door: Arc<Door<TaskRef>>,
     /// Its jobs on the blocking pool.
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) clock: Clock,
     /// What streams keep on this thread; see [`Resident`].
     residents: RefCell<Slab<Rc<dyn Resident>>>,
+    pub(crate) spin: Spin,
+    /// The threads that this one works with, and its index among them; set as the runtime is built.
+    pub(crate) crew: OnceCell<(Arc<Crew>, usize)>,
     /// Filled and emptied within one visit; kept for its memory.
-    pub(crate) arrivals: RefCell<Vec<Arrival<Runnable>>>,
+    pub(crate) arrivals: RefCell<Vec<Arrival<TaskRef>>>,
+    /// How long a stretch of polls may take without being counted.
+    pub(crate) long_poll: Cell<Option<Duration>>,
     budget_ops: Cell<u32>,
     budget_bytes: Cell<u32>,
     /// This runtime has written to a pipe: its ring may raise SIGPIPE whenever it is entered.
@@ -59,7 +66,7 @@ pub(crate) trait Resident {
 }
 
 impl Context {
-    pub(crate) fn new(setup: &Setup) -> Result<Rc<Self>, StartError> {
+    pub(crate) fn new(setup: &Setup, spin: Duration) -> Result<Rc<Self>, StartError> {
         // Asked for once, so that the answer is the parent's.
         sys::same_process();
         let ring = Ring::new(setup)?;
@@ -73,7 +80,10 @@ impl Context {
             jobs: Arc::default(),
             clock: Clock::new(),
             residents: RefCell::default(),
+            spin: Spin::new(spin),
+            crew: OnceCell::new(),
             arrivals: RefCell::new(Vec::new()),
+            long_poll: Cell::new(None),
             budget_ops: Cell::new(BUDGET_OPS),
             budget_bytes: Cell::new(BUDGET_BYTES),
             writes_pipes: Cell::new(false),
@@ -128,6 +138,27 @@ impl Context {
         self.budget_ops.set(BUDGET_OPS);
         self.budget_bytes.set(BUDGET_BYTES);
         self.driver.counters.polls.add(1);
+    }
+
+    /// A stretch of polls begins; says when, if anybody wants to know.
+    #[inline(always)]
+    pub(crate) fn begin_stretch(&self) -> Option<Instant> {
+        self.long_poll.get().map(|_| Instant::now())
+    }
+
+    /// A stretch of polls ends.
+    #[inline(always)]
+    pub(crate) fn end_stretch(&self, began: Option<Instant>) {
+        if let Some(began) = began {
+            self.count_stretch(began.elapsed());
+        }
+    }
+
+    #[cold]
+    fn count_stretch(&self, took: Duration) {
+        if self.long_poll.get().is_some_and(|limit| took > limit) {
+            self.driver.counters.long_polls.add(1);
+        }
     }
 
     /// Whether the running task may complete another operation without suspending.

@@ -6,7 +6,9 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
+use crate::buf::IoBuf;
 use crate::context;
+use crate::op::send_zc::ZeroCopy;
 use crate::op::{Kind, Rung};
 
 /// Suspends the task once if its budget is spent.
@@ -62,6 +64,18 @@ pub fn done_inline(kind: Kind, bytes: usize) {
 /// Counts an operation that did not go through the ring.
 pub fn count(kind: Kind, rung: Rung) {
     context::with(|cx| cx.driver.counters.op(kind, rung));
+}
+
+/// What this runtime's kernel offers of zero-copy sends.
+pub fn zero_copy() -> ZeroCopy {
+    context::with(|cx| cx.driver.ring().borrow().features().zero_copy).unwrap_or_default()
+}
+
+/// The index of the region that the buffer lies in, if it is registered with the ring of this thread's runtime.
+#[inline]
+pub fn registered<B: IoBuf>(buf: &B) -> Option<u16> {
+    let registered = buf.registered()?;
+    context::with(|cx| cx.id().number() == registered.ring)?.then_some(registered.index)
 }
 
 /// Counts a connection that was gone before `accept` could hand it out.

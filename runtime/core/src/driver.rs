@@ -18,9 +18,9 @@ use io_uring::{opcode, squeue, types};
 
 use crate::metrics::Counters;
 use crate::op::{Cqe, Kind, Multi, Op, Rung};
-use crate::pooled::pool::{self, Pool, Shape};
+use crate::pooled::pool::{self, Pool};
 use crate::ring::{Look, Pushed, Ring, Wait};
-use crate::slot::{Slot, SlotKey, Slots, State};
+use crate::slot::{Advance, Shape, Slot, SlotKey, Slots, State};
 use crate::sys;
 
 /// `user_data` of entries whose completion says nothing. No slot has this index.
@@ -37,7 +37,7 @@ enum Act {
     Wake(Waker),
     /// An orphan is settled.
     Finish(SlotKey),
-    /// A completion of a multishot operation.
+    /// A completion of a multishot operation, or the result of one whose notification is still to come.
     Item(SlotKey, Cqe),
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(ring: Ring, door_fd: i32, pool: Shape) -> Self {
+    pub(crate) fn new(ring: Ring, door_fd: i32, pool: pool::Shape) -> Self {
         Self {
             ring: RefCell::new(ring),
             slots: Slots::new(),
@@ -209,10 +209,10 @@ impl Driver {
     ///
     /// `slot` came from [`submit`](Self::submit) of this driver with the same `O`, and its operation was not taken.
     #[inline]
-    pub(crate) unsafe fn poll<O: Op>(&self, slot: &Slot, waker: &Waker) -> Poll<(O, Cqe)> {
+    pub(crate) unsafe fn poll<O: Op>(&self, slot: &Slot, waker: impl FnOnce() -> Waker) -> Poll<(O, Cqe)> {
         if slot.state() != State::Settled {
-            slot.set_waker(waker);
-            // Cloning a waker is foreign code, which may have visited the ring: nobody was there to be woken then.
+            slot.set_waker(waker());
+            // Making a waker is foreign code, which may have visited the ring: nobody was there to be woken then.
             if slot.state() != State::Settled {
                 return Poll::Pending;
             }
@@ -237,7 +237,11 @@ impl Driver {
                     self.cancels.borrow_mut().push(key);
                 }
             }
-            State::Flying => {
+            // Nothing is left to cancel, and the slot keeps the memory until the other completion.
+            State::Noticed if sys::is_same_process(self.process) => {}
+            // SAFETY: an operation that is told its result; nothing of it is touched after foreign code was run.
+            State::Told if sys::is_same_process(self.process) => unsafe { slot.hand_over(slot.cqe()) },
+            State::Flying | State::Told | State::Noticed => {
                 // In a child of fork(2) the operation is the parent's and the kernel works on the parent's memory: what
                 // lies here is a copy that is in nobody's use.
                 slot.settle_unsent();
@@ -276,6 +280,11 @@ impl Driver {
         }
     }
 
+    /// Whether [`look`](Self::look) can tell that completions came.
+    pub(crate) fn shows_completions(&self) -> bool {
+        self.ring.borrow().shows_completions()
+    }
+
     /// Whether something waits for the act phase, so that a wait would be wrong. Completions that lie in the queue, or
     /// only wait to be put there, are no reason: the kernel looks for them before it sleeps.
     pub(crate) fn has_acts(&self) -> bool {
@@ -287,9 +296,10 @@ impl Driver {
         !self.cancels.borrow().is_empty()
     }
 
-    /// One visit to the kernel: everything queued goes in, then everything completed is stored in its slot.
+    /// One visit to the kernel: everything queued goes in, then everything completed is stored in its slot. `wake_home`
+    /// is given each waker of a settled operation, wakes it if that runs no foreign code, and gives it back if not.
     #[inline(always)]
-    pub(crate) fn visit(&self, wait: Wait) -> io::Result<()> {
+    pub(crate) fn visit(&self, wait: Wait, wake_home: impl Fn(Waker) -> Option<Waker>) -> io::Result<()> {
         let mut ring = self.ring.borrow_mut();
         if self.has_cancels() {
             self.push_cancels(&mut ring);
@@ -303,7 +313,7 @@ impl Driver {
         let (submitted, calls) = ring.enter(wait)?;
         self.counters.submissions.add(submitted);
         self.counters.enters.add(calls);
-        self.reap(&mut ring);
+        self.reap(&mut ring, wake_home);
         Ok(())
     }
 
@@ -323,9 +333,9 @@ impl Driver {
         }
     }
 
-    /// Takes what lies in the completion queue, without a system call.
-    pub(crate) fn fetch(&self) {
-        self.reap(&mut self.ring.borrow_mut());
+    /// Takes what lies in the completion queue, without a system call; otherwise as [`visit`](Self::visit).
+    pub(crate) fn fetch(&self, wake_home: impl Fn(Waker) -> Option<Waker>) {
+        self.reap(&mut self.ring.borrow_mut(), wake_home);
     }
 
     /// The turn visited no kernel.
@@ -335,7 +345,7 @@ impl Driver {
 
     /// Takes everything from the completion queue; runs no foreign code.
     #[inline(always)]
-    fn reap(&self, ring: &mut Ring) {
+    fn reap(&self, ring: &mut Ring, wake_home: impl Fn(Waker) -> Option<Waker>) {
         let mut acts = self.acts.borrow_mut();
         let mut reaped = 0;
         for cqe in ring.completions() {
@@ -347,7 +357,7 @@ impl Driver {
                         self.door_armed.set(false);
                     }
                 }
-                user_data => self.store(SlotKey::from_user_data(user_data), cqe, &mut acts),
+                user_data => self.store(SlotKey::from_user_data(user_data), cqe, &mut acts, &wake_home),
             }
         }
         self.has_acts.set(!acts.is_empty());
@@ -356,38 +366,72 @@ impl Driver {
     }
 
     #[inline(always)]
-    fn store(&self, key: SlotKey, cqe: io_uring::cqueue::Entry, acts: &mut Vec<Act>) {
-        let Some(slot) = self.slots.get(key).filter(|slot| slot.state() == State::Flying) else {
+    fn store(
+        &self,
+        key: SlotKey,
+        cqe: io_uring::cqueue::Entry,
+        acts: &mut Vec<Act>,
+        wake_home: &impl Fn(Waker) -> Option<Waker>,
+    ) {
+        let Some(slot) = self.slots.get(key).filter(|slot| slot.state() != State::Settled) else {
             self.counters.stale_completions.add(1);
             return;
         };
-        if slot.behaviour().multi {
-            let cqe = Cqe::new(cqe.result(), cqe.flags());
-            if slot.behaviour().pooled && self.store_piece(slot, cqe, acts) && cqe.more() {
+        match slot.behaviour().shape {
+            Shape::Single => slot.settle(cqe),
+            Shape::Pooled => {
+                let cqe = Cqe::new(cqe.result(), cqe.flags());
+                if !(self.store_piece(slot, cqe, acts, wake_home) && cqe.more()) {
+                    acts.push(Act::Item(key, cqe));
+                }
                 return;
             }
-            acts.push(Act::Item(key, cqe));
             // The slot settles when the last item is handed over: until then its operation must stay.
-        } else {
-            slot.settle(cqe);
-            if slot.is_orphan() {
-                acts.push(Act::Finish(key));
-            } else if let Some(waker) = slot.take_waker() {
-                // Moved, not cloned: no foreign code runs here.
-                acts.push(Act::Wake(waker));
+            Shape::Multi => return acts.push(Act::Item(key, Cqe::new(cqe.result(), cqe.flags()))),
+            Shape::Notified if !self.advance(key, slot, Cqe::new(cqe.result(), cqe.flags()), acts) => return,
+            Shape::Notified => {}
+        }
+        if slot.is_orphan() {
+            acts.push(Act::Finish(key));
+        } else if let Some(waker) = slot.take_waker().and_then(wake_home) {
+            // Moved, not cloned: no foreign code runs here.
+            acts.push(Act::Wake(waker));
+        }
+    }
+
+    /// One of the two completions of an operation with a notification; whether it is settled now.
+    #[inline(never)]
+    fn advance(&self, key: SlotKey, slot: &Slot, cqe: Cqe, acts: &mut Vec<Act>) -> bool {
+        if cqe.is_notice() {
+            self.counters.zc_notices.add(1);
+            self.counters.zc_copied.add(u64::from(cqe.says_copied()));
+        }
+        match slot.advance(cqe) {
+            Advance::Told => {
+                // With MORE, so that handing it over does not free the slot.
+                acts.push(Act::Item(key, cqe));
+                false
             }
+            Advance::Noticed => false,
+            Advance::Settled => true,
         }
     }
 
     /// Hands over the piece of the pool that a completion brought, if it did.
     #[inline(always)]
-    fn store_piece(&self, slot: &Slot, cqe: Cqe, acts: &mut Vec<Act>) -> bool {
+    fn store_piece(
+        &self,
+        slot: &Slot,
+        cqe: Cqe,
+        acts: &mut Vec<Act>,
+        wake_home: &impl Fn(Waker) -> Option<Waker>,
+    ) -> bool {
         let (result, flags) = cqe.parts();
         let Some(data) = self.pool.cut(result, flags) else { return false };
         let mut enough = false;
         // SAFETY: a pooled operation, whose last completion has not come before this one.
         let waker = unsafe { slot.hand_early(data, &mut enough) };
-        if let Some(waker) = waker {
+        if let Some(waker) = waker.and_then(wake_home) {
             acts.push(Act::Wake(waker));
         }
         if enough {
@@ -470,7 +514,8 @@ impl Driver {
         let Some(slot) = self.slots.get(key) else { return };
         // The slot is freed after the last item even if taking it panics.
         let last = Last { driver: self, key: (!cqe.more()).then_some(key) };
-        // SAFETY: a multishot operation (see `store`); acts are run one after the other, never nested.
+        // SAFETY: a multishot operation or one that is told its result (see `store`); acts are run one after the other,
+        // never nested.
         unsafe { slot.hand_over(cqe) };
         drop(last);
     }
@@ -515,7 +560,7 @@ impl Driver {
             }
             let key = SlotKey::from_user_data(user_data);
             let Some(slot) = self.slots.get(key).filter(|slot| slot.state() == State::Flying) else { continue };
-            if slot.behaviour().multi {
+            if slot.behaviour().shape == Shape::Multi {
                 acts.push(Act::Item(key, Cqe::CANCELED));
             } else {
                 slot.settle_unsent();
@@ -537,7 +582,7 @@ impl Driver {
     /// In a child of fork(2): ends every operation's copy here; see [`orphan`](Self::orphan).
     pub(crate) fn forsake(&self) {
         self.slots.for_each_in_use(|slot| {
-            if slot.state() == State::Flying {
+            if slot.state() != State::Settled {
                 slot.settle_unsent();
             }
         });

@@ -32,7 +32,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::task::{Context as Task, Poll, Waker};
 
 use crate::buf::{self, IoBufMut};
@@ -65,6 +65,8 @@ pub struct Duplex {
     abandoned: AtomicBool,
     /// The home of the reading direction; null without one. Read and changed under the lock of that side only.
     home: AtomicPtr<Home>,
+    /// Of the noun's; nothing here.
+    note: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -127,6 +129,7 @@ impl Duplex {
             slow_close: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
             home: AtomicPtr::default(),
+            note: AtomicU64::new(0),
         })
     }
 
@@ -148,6 +151,11 @@ impl Duplex {
     /// Says whether closing the descriptor may block; if so it is closed by the blocking pool.
     pub fn set_slow_close(&self, slow: bool) {
         self.slow_close.store(slow, Ordering::Relaxed);
+    }
+
+    /// A word for whoever made the duplex, 0 at first: what is known of the descriptor beside its directions.
+    pub fn note(&self) -> &AtomicU64 {
+        &self.note
     }
 
     /// Waits until nobody else uses this direction.

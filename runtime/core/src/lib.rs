@@ -8,16 +8,18 @@
 //!
 //! | layer | files | what |
 //! |---|---|---|
-//! | L0 | `buf` `fd` `lock` `sys` | memory, descriptors, system calls |
+//! | L0 | `buf` `cpus` `fd` `lock` `sys` | memory, CPUs, descriptors, system calls |
 //! | L1 | `pooled` | received bytes in memory that the kernel picks |
 //! | L1 | `op` | one file per operation |
-//! | L2 | `ring` `slot` `wake` `wait` `time_queue` `metrics` `pool` | the parts, none of which knows another |
+//! | L2 | `ring` `slot` `wake` `wait` `spin` `time_queue` `metrics` `pool` | the parts, none of which knows another |
 //! | L3 | `driver` `run_queue` | ring and slots together; tasks as the loop sees them |
-//! | L4 | `context` | one of each, and the thread's pointer to it |
-//! | L5 | `submit` `duplex` `task` `time` `coop` | futures |
-//! | L5 | `receiver` | standing receives |
-//! | L6 | `exec` `probe` | the run loop, shutdown, reports |
-//! | L7 | `testing` | hooks for tests |
+//! | L4 | `crew` | the threads that belong together, and their stop token |
+//! | L5 | `context` | one of each, and the thread's pointer to it |
+//! | L6 | `cell` | tasks: a future, its output and who waits for it |
+//! | L7 | `submit` `duplex` `task` `time` `coop` `local` `local_key` `fixed` | futures |
+//! | L7 | `receiver` | standing receives |
+//! | L8 | `exec` `ladder` `probe` `io` `foreign` | the run loop, threads, shutdown, reports; the arm rung; traits and what is built on them; descriptors of others |
+//! | L9 | `signal` `testing` | signals; hooks for tests |
 //!
 //! # Invariants
 //!
@@ -40,6 +42,7 @@ compile_error!("the runtime crate is built on io_uring, which only Linux has");
 compile_error!("the runtime crate supports 64-bit Linux only");
 
 pub mod buf;
+mod cpus;
 pub mod fd;
 mod lock;
 #[doc(hidden)]
@@ -53,6 +56,7 @@ pub mod metrics;
 mod pool;
 pub mod ring;
 mod slot;
+mod spin;
 mod time_queue;
 pub mod wait;
 mod wake;
@@ -60,10 +64,17 @@ mod wake;
 mod driver;
 mod run_queue;
 
+mod crew;
+
 mod context;
+
+mod cell;
 
 pub mod coop;
 pub mod duplex;
+pub mod fixed;
+pub mod local;
+pub mod local_key;
 pub mod submit;
 pub mod task;
 pub mod time;
@@ -71,7 +82,10 @@ pub mod time;
 pub mod receiver;
 
 pub mod exec;
+pub mod foreign;
+pub mod io;
 pub mod ladder;
 pub mod probe;
+pub mod signal;
 #[doc(hidden)]
 pub mod testing;

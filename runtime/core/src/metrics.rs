@@ -24,8 +24,20 @@ pub struct Metrics {
     pub turns: u64,
     /// Polls of tasks and of the `block_on` future.
     pub polls: u64,
+    /// Stretches of polls that took longer than [`Builder::long_poll`](crate::exec::Builder::long_poll) allows; zero if
+    /// that is not set.
+    ///
+    /// A stretch is what lies between two looks at the clock: one poll of the `block_on` future, or 1 to 32 polls of
+    /// tasks within one turn. So every poll longer than the limit is in a stretch that is counted, a stretch counts once
+    /// however many of its polls are long, and polls that only together exceed the limit count as well. It is time on
+    /// the wall: a thread that was not given a core is as late as one that computes.
+    pub long_polls: u64,
     /// Times that the thread went to sleep in the kernel.
     pub parks: u64,
+    /// Times that the thread looked for work for a moment before it would have gone to sleep.
+    pub spins: u64,
+    /// Times that this found some.
+    pub spins_won: u64,
     /// Wakes that came from other threads.
     pub foreign_wakes: u64,
     /// Operations whose future was dropped before they were over.
@@ -48,6 +60,10 @@ pub struct Metrics {
     pub pool_pinned: u64,
     /// Pieces of the pool that are held, by the program or in the queue of a stream, now.
     pub pool_pieces: u64,
+    /// Zero-copy sends that the kernel said it was done with.
+    pub zc_notices: u64,
+    /// Those among them for which it had to copy the data after all, as always on loopback; known from 6.2 on.
+    pub zc_copied: u64,
     /// Operations whose slot is in use now.
     pub in_flight: u64,
     /// Tasks that are spawned and not finished now.
@@ -80,7 +96,10 @@ pub(crate) struct Counters {
     pub(crate) stale_completions: Counter,
     pub(crate) turns: Counter,
     pub(crate) polls: Counter,
+    pub(crate) long_polls: Counter,
     pub(crate) parks: Counter,
+    pub(crate) spins: Counter,
+    pub(crate) spins_won: Counter,
     pub(crate) foreign_wakes: Counter,
     pub(crate) orphans: Counter,
     pub(crate) cancels: Counter,
@@ -88,6 +107,8 @@ pub(crate) struct Counters {
     pub(crate) accept_skipped: Counter,
     pub(crate) pool_empty: Counter,
     pub(crate) pool_apart: Counter,
+    pub(crate) zc_notices: Counter,
+    pub(crate) zc_copied: Counter,
     ops: [Counter; CELLS],
 }
 
@@ -100,7 +121,10 @@ impl Counters {
             stale_completions: Counter::default(),
             turns: Counter::default(),
             polls: Counter::default(),
+            long_polls: Counter::default(),
             parks: Counter::default(),
+            spins: Counter::default(),
+            spins_won: Counter::default(),
             foreign_wakes: Counter::default(),
             orphans: Counter::default(),
             cancels: Counter::default(),
@@ -108,6 +132,8 @@ impl Counters {
             accept_skipped: Counter::default(),
             pool_empty: Counter::default(),
             pool_apart: Counter::default(),
+            zc_notices: Counter::default(),
+            zc_copied: Counter::default(),
             ops: [const { Counter::new() }; CELLS],
         }
     }
@@ -125,7 +151,10 @@ impl Counters {
             stale_completions: self.stale_completions.get(),
             turns: self.turns.get(),
             polls: self.polls.get(),
+            long_polls: self.long_polls.get(),
             parks: self.parks.get(),
+            spins: self.spins.get(),
+            spins_won: self.spins_won.get(),
             foreign_wakes: self.foreign_wakes.get(),
             orphans: self.orphans.get(),
             cancels: self.cancels.get(),
@@ -133,6 +162,8 @@ impl Counters {
             accept_skipped: self.accept_skipped.get(),
             pool_empty: self.pool_empty.get(),
             pool_apart: self.pool_apart.get(),
+            zc_notices: self.zc_notices.get(),
+            zc_copied: self.zc_copied.get(),
             ops: self.ops.iter().map(Counter::get).collect(),
             ..Metrics::default()
         }

@@ -1,4 +1,4 @@
-//! What an operation is: [`Op`] for one completion, [`Multi`] for many.
+//! What an operation is: [`Op`] for one completion, [`Notified`] for one and a notification, [`Multi`] for many.
 //!
 //! Owns the contract between an operation and the slot that holds it, and the names ([`Kind`], [`Rung`]) under which
 //! operations are counted. Knows nothing of rings, slots or futures. Each opcode has a file of its own below.
@@ -19,6 +19,7 @@ pub mod read;
 pub mod recv;
 pub(crate) mod recv_multi;
 pub mod send;
+pub mod send_zc;
 pub mod vectored;
 pub mod write;
 
@@ -86,6 +87,84 @@ pub unsafe trait Op: 'static {
     {
         drop(self.complete(cqe));
     }
+
+    /// What [`WithNotice`] makes of an operation: how it is told its result while the kernel still uses its memory. An
+    /// `Op` of one's own leaves it alone.
+    #[doc(hidden)]
+    const TOLD: Option<unsafe fn(*mut Self, Cqe, bool)> = None;
+}
+
+/// One request to the kernel that has a result and, when that comes with `IORING_CQE_F_MORE`, later a notification
+/// (`IORING_CQE_F_NOTIF`) that the kernel no longer uses its memory: a zero-copy send.
+///
+/// It is submitted as [`WithNotice`]. The slot owns it until both have come, in whichever order, and whatever becomes of
+/// its future in between.
+///
+/// ```text
+///             result with MORE: told(), cqe kept         notification
+///  in flight ───────────────────────────────────▶ told ──────────────▶ settled ──▶ complete or orphan
+///      └─────────────── result without MORE ───────────────────────────▲
+/// ```
+///
+/// # Safety
+///
+/// As for [`Op`], but for a result and, if that says so, a notification: pointers stay valid until the latter.
+pub unsafe trait Notified: 'static {
+    /// What the user gets.
+    type Output;
+
+    /// The name under which the operation is counted.
+    const KIND: Kind;
+
+    /// Builds the ring entry; called at most once.
+    fn entry(&mut self) -> squeue::Entry;
+
+    /// Tells the result while the kernel still uses the operation's memory: what the rest of the world need not be kept
+    /// from until the notification can be let go here. Not called when the result comes alone, or after the notification;
+    /// called again if the future goes in between. `gone` says that it has, so that nobody goes on with what is left.
+    ///
+    /// # Safety
+    ///
+    /// `this` is in its slot, and only this call reaches it. No reference may cover memory that the entry points at (I8),
+    /// and nothing of `this` is touched after foreign code was run, which may have ended the operation.
+    unsafe fn told(this: *mut Self, cqe: Cqe, gone: bool);
+
+    /// Turns the result into the output, once the kernel is done; [`Cqe::was_copied`] says what the notification did.
+    fn complete(self, cqe: Cqe) -> Self::Output;
+
+    /// As [`Op::orphan`].
+    fn orphan(self, cqe: Cqe)
+    where
+        Self: Sized,
+    {
+        drop(self.complete(cqe));
+    }
+}
+
+/// An operation with a notification, in the form in which it is submitted.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct WithNotice<N>(pub N);
+
+// SAFETY: the contract of `Notified`; `TOLD` makes the slot wait for the notification.
+unsafe impl<N: Notified> Op for WithNotice<N> {
+    type Output = N::Output;
+    const KIND: Kind = N::KIND;
+    // SAFETY: a transparent wrapper, so the pointer is as good for what is inside; the rest is the caller's promise.
+    const TOLD: Option<unsafe fn(*mut Self, Cqe, bool)> =
+        Some(|this, cqe, gone| unsafe { N::told(this.cast(), cqe, gone) });
+
+    fn entry(&mut self) -> squeue::Entry {
+        self.0.entry()
+    }
+
+    fn complete(self, cqe: Cqe) -> Self::Output {
+        self.0.complete(cqe)
+    }
+
+    fn orphan(self, cqe: Cqe) {
+        self.0.orphan(cqe);
+    }
 }
 
 /// One request to the kernel that ends after any number of completions (multishot).
@@ -136,10 +215,32 @@ impl Cqe {
     pub const CANCELED: Self = Self::new(-libc::ECANCELED, Self::NEVER_SENT);
 
     const NEVER_SENT: u32 = 1 << 31;
+    /// Of a stored result: what its notification reported. No kernel sets it, as no buffer has such a number.
+    const COPIED: u32 = 1 << 30;
 
     /// Whether the operation never reached the kernel.
     pub fn never_sent(self) -> bool {
         self.flags & Self::NEVER_SENT != 0
+    }
+
+    /// Whether the notification of this result said that the data was copied after all.
+    pub fn was_copied(self) -> bool {
+        self.flags & Self::COPIED != 0
+    }
+
+    /// Whether this is a notification rather than a result.
+    pub(crate) fn is_notice(self) -> bool {
+        io_uring::cqueue::notif(self.flags)
+    }
+
+    /// Whether this notification says that the data was copied (`IORING_NOTIF_USAGE_ZC_COPIED`).
+    pub(crate) fn says_copied(self) -> bool {
+        self.result as u32 & 1 << 31 != 0
+    }
+
+    /// A result together with its notification.
+    pub(crate) fn noticed(self, copied: bool) -> Self {
+        Self { flags: self.flags | if copied { Self::COPIED } else { 0 }, ..self }
     }
 
     /// The count or descriptor of a success, or the errno.
@@ -188,6 +289,7 @@ pub enum Kind {
     Read,
     Recv,
     Send,
+    SendZc,
     Shutdown,
     Write,
     /// Operations that users define.
@@ -196,7 +298,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of the counters.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Accept,
         Self::Close,
         Self::Connect,
@@ -206,6 +308,7 @@ impl Kind {
         Self::Read,
         Self::Recv,
         Self::Send,
+        Self::SendZc,
         Self::Shutdown,
         Self::Write,
         Self::Other,

@@ -1,28 +1,35 @@
 //! The blocking pool: threads for what would block the loop and has no opcode.
 //!
-//! Owns the threads and their queue; knows nothing of runtimes. One pool per process, and a small one for closes; it starts threads when there is
-//! work and none is idle, up to a bound, lets idle ones go after a while, and is never joined (ruling 22): a process
-//! that ends does not wait for a job that hangs.
+//! Owns the threads and their queue; knows nothing of runtimes. One pool per process, and a small one for closes; it
+//! starts threads when there is work and none is idle, up to a bound, lets idle ones go after a while, and is never joined
+//! (ruling 22): a process that ends does not wait for a job that hangs.
+//!
+//! The settings are the process's, like the threads: of several runtimes that ask, the largest wish counts, so that none
+//! has less than it asked for, whichever was built first. Who asks for nothing does not count.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::sys;
+use crate::{cpus, sys};
 
 /// Something to run on a thread that may block.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads that may exist at once.
+/// Threads that may exist at once, unless somebody asked for another number.
 const MAX_THREADS: usize = 128;
-/// How long a thread without work stays.
+/// How long a thread without work stays, unless somebody asked for another time.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 struct Pool {
     name: &'static str,
-    max_threads: usize,
+    default_threads: usize,
+    /// The most that was asked for; 0 until somebody does.
+    asked_threads: AtomicUsize,
+    asked_keep_alive_ns: AtomicU64,
     queue: Mutex<Queue>,
     work: Condvar,
 }
@@ -33,15 +40,37 @@ struct Queue {
     idle: usize,
 }
 
-static POOL: Pool = Pool::new("runtime-blocking", MAX_THREADS);
+static POOL: Pool = Pool::new("rt-blocking", MAX_THREADS);
 /// Closes that may block for as long as a socket lingers have threads of their own: peers that do not read must not be
 /// able to keep look-ups and jobs waiting.
-static CLOSERS: Pool = Pool::new("runtime-closing", 8);
+static CLOSERS: Pool = Pool::new("rt-closing", 8);
 
 impl Pool {
-    const fn new(name: &'static str, max_threads: usize) -> Self {
+    /// The kernel keeps 15 bytes of a name.
+    const fn new(name: &'static str, default_threads: usize) -> Self {
         let queue = Queue { jobs: VecDeque::new(), threads: 0, idle: 0 };
-        Self { name, max_threads, queue: Mutex::new(queue), work: Condvar::new() }
+        Self {
+            name,
+            default_threads,
+            asked_threads: AtomicUsize::new(0),
+            asked_keep_alive_ns: AtomicU64::new(0),
+            queue: Mutex::new(queue),
+            work: Condvar::new(),
+        }
+    }
+
+    fn max_threads(&self) -> usize {
+        match self.asked_threads.load(Ordering::Relaxed) {
+            0 => self.default_threads,
+            asked => asked,
+        }
+    }
+
+    fn keep_alive(&self) -> Duration {
+        match self.asked_keep_alive_ns.load(Ordering::Relaxed) {
+            0 => KEEP_ALIVE,
+            asked => Duration::from_nanos(asked),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -95,6 +124,17 @@ impl Drop for JobGuard {
     }
 }
 
+/// Asks for so many threads, and for idle ones to stay so long.
+pub(crate) fn ask(threads: Option<usize>, keep_alive: Option<Duration>) {
+    if let Some(threads) = threads {
+        POOL.asked_threads.fetch_max(threads, Ordering::Relaxed);
+    }
+    if let Some(keep_alive) = keep_alive {
+        let ns = u64::try_from(keep_alive.as_nanos()).unwrap_or(u64::MAX).max(1);
+        POOL.asked_keep_alive_ns.fetch_max(ns, Ordering::Relaxed);
+    }
+}
+
 /// Queues a job that somebody waits for; gives it back when there is no thread and none can be started.
 pub(crate) fn run(job: Job) -> Result<(), Job> {
     POOL.run(job)
@@ -115,7 +155,7 @@ impl Pool {
         }
         let mut queue = self.lock();
         queue.jobs.push_back(job);
-        if queue.idle >= queue.jobs.len() || queue.threads >= self.max_threads {
+        if queue.idle >= queue.jobs.len() || queue.threads >= self.max_threads() {
             drop(queue);
             self.work.notify_one();
             return Ok(());
@@ -123,7 +163,10 @@ impl Pool {
         // Counted before it exists, so that two callers do not start more than the bound.
         queue.threads += 1;
         drop(queue);
-        let started = thread::Builder::new().name(self.name.to_owned()).spawn(|| self.work());
+        let started = thread::Builder::new().name(self.name.to_owned()).spawn(|| {
+            cpus::unpin_thread();
+            self.work();
+        });
         if started.is_ok() {
             return Ok(());
         }
@@ -150,7 +193,8 @@ impl Pool {
                 continue;
             }
             queue.idle += 1;
-            let (woken, timeout) = self.work.wait_timeout(queue, KEEP_ALIVE).unwrap_or_else(PoisonError::into_inner);
+            let (woken, timeout) =
+                self.work.wait_timeout(queue, self.keep_alive()).unwrap_or_else(PoisonError::into_inner);
             queue = woken;
             queue.idle -= 1;
             if timeout.timed_out() && queue.jobs.is_empty() {

@@ -3,6 +3,7 @@
 //! Owns the file descriptor and the two mapped queues. Knows nothing of slots, tasks or timers: entries go in,
 //! completions come out.
 
+mod buffers;
 mod enter;
 mod start;
 
@@ -14,9 +15,12 @@ use std::ptr;
 
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, squeue};
 
+use crate::cpus::Cpus;
+use crate::op::send_zc::ZeroCopy;
 use crate::sys;
 use enter::Entrance;
 
+pub(crate) use buffers::REGIONS;
 pub(crate) use start::io_uring_disabled;
 pub use start::{Setup, StartError};
 
@@ -31,6 +35,8 @@ pub(crate) struct Features {
     taskrun_flag: bool,
     /// Completions are only made inside an enter (6.1).
     pub(crate) defer_taskrun: bool,
+    /// What there is of zero-copy sends (6.0).
+    pub(crate) zero_copy: ZeroCopy,
 }
 
 /// How long an enter may wait.
@@ -48,6 +54,7 @@ pub(crate) enum Wait {
 pub(crate) struct Ring {
     io: ManuallyDrop<IoUring>,
     entrance: Entrance,
+    regions: buffers::Table,
     features: Features,
     /// Entries that found no room, in their order. Nothing is pushed past it.
     backlog: VecDeque<squeue::Entry>,
@@ -93,7 +100,8 @@ impl Ring {
     pub(crate) fn new(setup: &Setup) -> Result<Self, StartError> {
         let (io, entrance, features) = start::build(setup)?;
         let (backlog, faults) = (VecDeque::new(), VecDeque::new());
-        Ok(Self { io: ManuallyDrop::new(io), entrance, features, backlog, faults, starved: 0 })
+        let regions = buffers::Table::default();
+        Ok(Self { io: ManuallyDrop::new(io), entrance, regions, features, backlog, faults, starved: 0 })
     }
 
     pub(crate) fn features(&self) -> Features {
@@ -129,8 +137,36 @@ impl Ring {
         self.io.submitter().unregister_buf_ring(group).is_ok()
     }
 
+    /// The most bounded and unbounded workers of the kernel for the thread; of its owner only.
+    pub(crate) fn io_workers(&self) -> io::Result<[u32; 2]> {
+        // Zeros change nothing and are overwritten with what there is.
+        let mut workers = [0, 0];
+        self.io.submitter().register_iowq_max_workers(&mut workers)?;
+        Ok(workers)
+    }
+
+    /// Has the kernel's worker threads of this ring run on these CPUs only (5.14).
+    pub(crate) fn confine_workers(&self, cpus: &Cpus) -> io::Result<()> {
+        self.io.submitter().register_iowq_aff(cpus.raw())
+    }
+
     pub(crate) fn inject_faults(&mut self, errnos: &[i32]) {
         self.faults.extend(errnos);
+    }
+
+    /// Registers memory and says under which index.
+    ///
+    /// # Safety
+    ///
+    /// The memory stays mapped until [`unregister`](Self::unregister), or the ring is gone.
+    pub(crate) unsafe fn register(&mut self, start: *mut u8, len: usize) -> io::Result<u16> {
+        // SAFETY: the caller's promise.
+        unsafe { self.regions.add(&self.io, start, len) }
+    }
+
+    /// Ends a registration.
+    pub(crate) fn unregister(&mut self, index: u16) {
+        self.regions.remove(&self.io, index);
     }
 
     /// Queues an entry; without room it waits in the backlog, so it is never lost.
@@ -171,6 +207,11 @@ impl Ring {
     /// Takes the backlog away: entries that never reached the kernel, for the drain of a closing runtime.
     pub(crate) fn take_backlog(&mut self) -> Vec<u64> {
         self.backlog.drain(..).map(|entry| entry.get_user_data()).collect()
+    }
+
+    /// Whether [`look`](Self::look) can tell that completions came.
+    pub(crate) fn shows_completions(&self) -> bool {
+        self.features.taskrun_flag || !self.features.defer_taskrun
     }
 
     /// What there is to do with the kernel, seen without a system call.

@@ -1,88 +1,219 @@
 //! Tasks as the run loop sees them: what is ready, and what is alive.
 //!
-//! Owns the queue of runnable tasks and the list of living ones; knows nothing of futures, handles or the ring. The
-//! task cell is `async-task`'s; its scheduling rules, in short (ruling 14): a task's future is only ever polled or
-//! dropped by running or dropping its `Runnable`, so that must happen on the thread the task was spawned on.
+//! Owns what every task cell begins with, the queue of tasks that are ready and the table of living ones. Knows nothing
+//! of futures, handles or the ring.
+//!
+//! ```text
+//!          wake               pop                     future is gone
+//!   Idle ────────▶ Ready ────────────▶ Idle (polled) ────────────────▶ Done
+//!                    │ future is gone (it was woken before)               ▲ pop
+//!                    └───────────────────────────────▶ DoneInQueue ───────┘
+//! ```
 
-use std::cell::{Cell, RefCell};
+pub(crate) mod state;
+
+/// The atomics of a task's state; model checks replace them.
+mod atomic {
+    pub(super) use std::sync::atomic::{AtomicUsize, Ordering, fence};
+}
+
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::Waker;
+use std::task::{Context as Task, Waker};
 
 use slab::Slab;
 
 use crate::wake::Door;
+use state::{Dropped, State};
 
-const NOWHERE: u32 = u32::MAX;
+/// The index of a task that is in no table.
+pub(crate) const NOWHERE: u32 = u32::MAX;
 
-/// What every task carries beside its future.
-#[derive(Debug)]
-pub(crate) struct Meta {
-    /// The door of the runtime it runs in; `None` on the blocking pool. Here rather than captured by the schedule
-    /// function, for which the cell would make and drop a waker around each wake.
-    door: Option<Arc<Door<Runnable>>>,
-    /// To be dropped instead of polled when it comes up next.
-    aborted: AtomicBool,
-    /// Its place in the list of suspended tasks.
-    place: AtomicU32,
+/// What every task cell begins with. All but `state` and what it guards (rule 2 there) is for the home thread only.
+pub(crate) struct Header {
+    pub(crate) state: State,
+    pub(crate) vtable: &'static Vtable,
+    /// The door of the runtime it runs in; `None` on the blocking pool.
+    pub(crate) door: Option<Arc<Door<TaskRef>>>,
+    pub(crate) stage: Cell<Stage>,
+    /// Its place in the table.
+    pub(crate) index: Cell<u32>,
+    /// The waker of whoever awaits the handle.
+    pub(crate) awaiter: UnsafeCell<Option<Waker>>,
 }
 
-impl Meta {
-    pub(crate) fn new(door: Option<Arc<Door<Runnable>>>) -> Self {
-        Self { door, aborted: AtomicBool::new(false), place: AtomicU32::new(NOWHERE) }
+impl std::fmt::Debug for Header {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Header").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+/// What can be done with a task without knowing its type.
+pub(crate) struct Vtable {
+    /// Polls the future, and ends the task when it completes or panics.
+    pub(crate) poll: unsafe fn(TaskPtr, &mut Task<'_>) -> Ended,
+    /// Drops the future.
+    pub(crate) drop_future: unsafe fn(TaskPtr),
+    /// Moves the output to an address.
+    pub(crate) take_output: unsafe fn(TaskPtr, *mut ()),
+    /// Drops the output.
+    pub(crate) drop_output: unsafe fn(TaskPtr),
+    /// Frees the cell, whose future and output are gone.
+    pub(crate) free: unsafe fn(TaskPtr),
+}
+
+/// What a poll led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The future waits.
+    No,
+    /// The future is gone and the output in its place.
+    Yes,
+}
+
+/// Where a task stands, as its home thread sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Waits to be woken, or is being polled.
+    Idle,
+    /// In the queue.
+    Ready,
+    /// In the queue, though its future is gone: the queue has the task's reference.
+    DoneInQueue,
+    /// The future is gone.
+    Done,
+}
+
+/// The address of a task cell, without a reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TaskPtr(pub(crate) NonNull<Header>);
+
+impl TaskPtr {
+    /// # Safety
+    ///
+    /// Somebody holds a reference to the cell for as long as the result is used.
+    #[inline(always)]
+    pub(crate) unsafe fn header<'a>(self) -> &'a Header {
+        // SAFETY: the caller's promise; only shared references to headers are made.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// # Safety
+    ///
+    /// The caller holds a reference and does not use it again.
+    #[inline(always)]
+    pub(crate) unsafe fn drop_reference(self) {
+        // SAFETY: the caller's reference.
+        let header = unsafe { self.header() };
+        if header.state.drop_reference() == Dropped::Last {
+            let free = header.vtable.free;
+            // SAFETY: the last reference (rule 4 of the state); future and output went before those of task and handle.
+            unsafe { free(self) };
+        }
+    }
+}
+
+/// A counted reference to a task, which any thread may hold.
+#[derive(Debug)]
+pub(crate) struct TaskRef(TaskPtr);
+
+// SAFETY: all that a reference is used for off the home thread is the state, which is atomic, and what its rules make
+// exclusive; a task's future is polled and dropped at home (ruling 14).
+unsafe impl Send for TaskRef {}
+// SAFETY: as above.
+unsafe impl Sync for TaskRef {}
+
+impl TaskRef {
+    /// # Safety
+    ///
+    /// The caller's reference becomes this one.
+    pub(crate) unsafe fn from_ptr(task: TaskPtr) -> Self {
+        Self(task)
+    }
+
+    pub(crate) fn into_ptr(self) -> TaskPtr {
+        std::mem::ManuallyDrop::new(self).0
+    }
+
+    pub(crate) fn ptr(&self) -> TaskPtr {
+        self.0
     }
 
     #[inline]
-    pub(crate) fn door(&self) -> Option<&Arc<Door<Runnable>>> {
-        self.door.as_ref()
-    }
-
-    /// Says whether it was not aborted before.
-    pub(crate) fn abort(&self) -> bool {
-        !self.aborted.swap(true, Ordering::SeqCst)
-    }
-
-    pub(crate) fn is_aborted(&self) -> bool {
-        // Set before the wake that brings the task here; the queue it came through orders the two.
-        self.aborted.load(Ordering::Acquire)
-    }
-
-    /// The task suspends for the first time; says whether it was aborted meanwhile by somebody who found no place yet.
-    /// Both write before they look, in one order (`SeqCst`), so one of them sees the other.
-    pub(crate) fn set_place(&self, place: u32) -> bool {
-        self.place.store(place, Ordering::SeqCst);
-        self.aborted.load(Ordering::SeqCst)
-    }
-
-    /// `None` before the task has suspended for the first time.
-    pub(crate) fn place(&self) -> Option<u32> {
-        Some(self.place.load(Ordering::SeqCst)).filter(|&place| place != NOWHERE)
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: a reference is held.
+        unsafe { self.0.header() }
     }
 }
 
-/// A task that is ready to run.
-pub(crate) type Runnable = async_task::Runnable<Meta>;
+impl Clone for TaskRef {
+    fn clone(&self) -> Self {
+        self.header().state.add_reference();
+        Self(self.0)
+    }
+}
 
-/// The tasks of one runtime.
+impl Drop for TaskRef {
+    fn drop(&mut self) {
+        // SAFETY: the reference that this value stands for.
+        unsafe { self.0.drop_reference() };
+    }
+}
+
+/// The tasks of one runtime. It holds one reference to each, in the table while its future exists.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     ready: RefCell<Ring>,
-    /// A waker for each task that has suspended: waking is how a task is brought into `ready` to be dropped. A task that
-    /// was never polled is in `ready` anyway, and one that never suspends pays nothing.
-    suspended: RefCell<Slab<Waker>>,
-    /// Tasks whose future exists.
-    living: Cell<usize>,
+    living: RefCell<Slab<TaskPtr>>,
 }
 
 impl Tasks {
-    #[inline(always)]
-    pub(crate) fn push(&self, task: Runnable) {
-        self.ready.borrow_mut().push(task);
+    /// Takes a new task in, with its reference.
+    pub(crate) fn adopt(&self, task: TaskRef) {
+        let ptr = task.into_ptr();
+        let index = self.living.borrow_mut().insert(ptr) as u32;
+        // SAFETY: the reference that the table holds from now on.
+        let header = unsafe { ptr.header() };
+        header.index.set(index);
+        self.wake(ptr, header);
     }
 
+    /// Brings a task into the queue, unless it is there or over.
     #[inline(always)]
-    pub(crate) fn pop(&self) -> Option<Runnable> {
+    pub(crate) fn wake(&self, task: TaskPtr, header: &Header) {
+        if header.stage.get() == Stage::Idle {
+            header.stage.set(Stage::Ready);
+            self.ready.borrow_mut().push(task);
+        }
+    }
+
+    /// Wakes the task at a place. Places are reused, so this may wake another task, which does no harm.
+    #[inline(always)]
+    pub(crate) fn wake_at(&self, index: u32) {
+        if let Some(task) = self.at(index) {
+            // SAFETY: the table holds a reference.
+            let header = unsafe { task.header() };
+            self.wake(task, header);
+        }
+    }
+
+    /// The next task that is ready. Its `stage` says whether it is to be polled.
+    #[inline(always)]
+    pub(crate) fn pop(&self) -> Option<TaskPtr> {
         self.ready.borrow_mut().pop()
+    }
+
+    /// A task's future is gone: its reference is the caller's now, unless the queue has it.
+    #[must_use]
+    pub(crate) fn bury(&self, header: &Header) -> Option<TaskRef> {
+        let task = self.living.borrow_mut().try_remove(header.index.replace(NOWHERE) as usize);
+        if header.stage.get() == Stage::Ready {
+            header.stage.set(Stage::DoneInQueue);
+            return None;
+        }
+        header.stage.set(Stage::Done);
+        task.map(TaskRef)
     }
 
     /// Number of tasks that are ready.
@@ -90,64 +221,46 @@ impl Tasks {
         self.ready.borrow().len
     }
 
-    /// Number of tasks that live.
+    /// Number of tasks whose future exists.
     pub(crate) fn living(&self) -> usize {
-        self.living.get()
+        self.living.borrow().len()
     }
 
-    /// A task was spawned.
-    pub(crate) fn born(&self) {
-        self.living.set(self.living.get() + 1);
+    /// The places of all living tasks.
+    pub(crate) fn places(&self) -> Vec<u32> {
+        self.living.borrow().iter().map(|(index, _)| index as u32).collect()
     }
 
-    /// A task suspends for the first time.
-    pub(crate) fn enlist(&self, waker: Waker) -> u32 {
-        self.suspended.borrow_mut().insert(waker) as u32
-    }
-
-    /// A task's future is dropped; the waker is handed out because dropping it may free the task.
-    #[must_use]
-    pub(crate) fn died(&self, place: Option<u32>) -> Option<Waker> {
-        self.living.set(self.living.get() - 1);
-        self.suspended.borrow_mut().try_remove(place? as usize)
-    }
-
-    /// The waker at a place. Places are reused, so this may wake another task, which does no harm.
-    pub(crate) fn waker_at(&self, place: u32) -> Option<Waker> {
-        self.suspended.borrow().get(place as usize).cloned()
-    }
-
-    /// The wakers of all tasks that have suspended and live.
-    pub(crate) fn wakers(&self) -> Vec<Waker> {
-        self.suspended.borrow().iter().map(|(_, waker)| waker.clone()).collect()
+    /// The living task at a place.
+    pub(crate) fn at(&self, index: u32) -> Option<TaskPtr> {
+        self.living.borrow().get(index as usize).copied()
     }
 }
 
 /// A FIFO in a power of two of places: half the instructions of `VecDeque`, which every wake and every poll pays.
 #[derive(Debug, Default)]
 struct Ring {
-    places: Box<[Option<Runnable>]>,
+    places: Box<[Option<TaskPtr>]>,
     head: usize,
     len: usize,
 }
 
 impl Ring {
     #[inline(always)]
-    fn push(&mut self, task: Runnable) {
+    fn push(&mut self, task: TaskPtr) {
         if self.len == self.places.len() {
             self.grow();
         }
         let at = (self.head + self.len) & (self.places.len() - 1);
         if let Some(place) = self.places.get_mut(at) {
-            let empty = place.replace(task);
-            debug_assert!(empty.is_none(), "the place behind the last one is empty");
-            std::mem::forget(empty);
+            debug_assert!(place.is_none(), "the place behind the last one is empty");
+            *place = Some(task);
             self.len += 1;
         }
     }
 
     #[inline(always)]
-    fn pop(&mut self) -> Option<Runnable> {
+    fn pop(&mut self) -> Option<TaskPtr> {
         // An empty queue has nothing at its head, so that there is nothing else to ask.
         let task = self.places.get_mut(self.head)?.take()?;
         self.head = (self.head + 1) & (self.places.len() - 1);
@@ -171,12 +284,9 @@ impl Ring {
 mod tests {
     use super::*;
 
-    fn task(name: u32) -> Runnable {
-        let meta = Meta::new(None);
-        meta.set_place(name);
-        let (runnable, task) = async_task::Builder::new().metadata(meta).spawn(|_| async {}, |_| {});
-        task.detach();
-        runnable
+    /// An address that is only compared.
+    fn task(name: usize) -> TaskPtr {
+        TaskPtr(NonNull::without_provenance(std::num::NonZeroUsize::new(name + 1).unwrap()))
     }
 
     #[test]
@@ -190,13 +300,13 @@ mod tests {
                 pushed += 1;
             }
             for _ in 0..round * 2 / 3 {
-                assert_eq!(ring.pop().unwrap().metadata().place(), Some(popped));
+                assert_eq!(ring.pop(), Some(task(popped)));
                 popped += 1;
             }
-            assert_eq!(ring.len as u32, pushed - popped);
+            assert_eq!(ring.len, pushed - popped);
         }
-        while let Some(task) = ring.pop() {
-            assert_eq!(task.metadata().place(), Some(popped));
+        while let Some(next) = ring.pop() {
+            assert_eq!(next, task(popped));
             popped += 1;
         }
         assert_eq!((popped, ring.len), (pushed, 0));

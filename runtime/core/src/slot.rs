@@ -10,6 +10,8 @@
 //! ```text
 //!          insert            settle (final completion)        take
 //!   Free ──────────▶ Flying ───────────────────────▶ Settled ──────▶ Free, generation + 1
+//!                      │ result with a notification       ▲
+//!                      └──────────▶ Told or Noticed ──────┘ the other one of the two
 //! ```
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -49,20 +51,45 @@ pub(crate) enum State {
     Free,
     /// Owned by the slot on behalf of the kernel.
     Flying,
+    /// The result is stored, but the kernel uses the operation's memory until its notification.
+    Told,
+    /// The notification came first; the result is on its way.
+    Noticed,
     /// The final completion is stored; the operation waits to be taken.
+    Settled,
+}
+
+/// How many completions end an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Single,
+    /// A result, and a notification if the result says so.
+    Notified,
+    Multi,
+    /// As that, and its completions bring pieces of the pool.
+    Pooled,
+}
+
+/// What [`Slot::advance`] did with a completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Advance {
+    /// The result is there: tell the operation.
+    Told,
+    /// The notification is there, ahead of the result.
+    Noticed,
+    /// Nothing more comes.
     Settled,
 }
 
 /// What a slot can do with the operation in it without knowing its type.
 pub(crate) struct Behaviour {
     pub(crate) kind: Kind,
-    pub(crate) multi: bool,
-    /// Completions bring buffers of the pool.
-    pub(crate) pooled: bool,
+    pub(crate) shape: Shape,
     /// Takes the operation out of a settled slot, frees the slot and completes the operation as an orphan; for a
     /// multishot operation, drops it.
     finish: unsafe fn(&Slots, &Slot, Cqe),
-    /// Hands one completion to a multishot operation.
+    /// Hands one completion to a multishot operation, or the result to one with a notification.
     item: unsafe fn(&Slot, Cqe),
     /// Hands a piece of the pool to a multishot operation.
     early: unsafe fn(&Slot, Pooled, &mut bool) -> Option<Waker>,
@@ -77,7 +104,7 @@ impl Behaviour {
 
 impl std::fmt::Debug for Behaviour {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Behaviour").field("kind", &self.kind).field("multi", &self.multi).finish_non_exhaustive()
+        f.debug_struct("Behaviour").field("kind", &self.kind).field("shape", &self.shape).finish_non_exhaustive()
     }
 }
 
@@ -86,15 +113,20 @@ struct Single<O>(O);
 impl<O: Op> Single<O> {
     const BEHAVIOUR: Behaviour = Behaviour {
         kind: O::KIND,
-        multi: false,
-        pooled: false,
+        shape: if O::TOLD.is_some() { Shape::Notified } else { Shape::Single },
         finish: |slots, slot, cqe| {
             // SAFETY: the caller vouches that the slot is settled and holds an `O`.
             let op: O = unsafe { slots.take(slot) };
             op.orphan(cqe);
         },
-        item: |_, _| {},
         early: |_, _, _| None,
+        item: |slot, cqe| {
+            let Some(told) = O::TOLD else { return };
+            // SAFETY: the caller vouches that the slot holds an `O`.
+            let op = unsafe { slot.body::<O>() };
+            // SAFETY: the operation is in its slot, and acts are run one after the other.
+            unsafe { told(op, cqe, slot.orphan.get()) };
+        },
     };
 }
 
@@ -103,8 +135,7 @@ struct Many<M>(M);
 impl<M: Multi> Many<M> {
     const BEHAVIOUR: Behaviour = Behaviour {
         kind: M::KIND,
-        multi: true,
-        pooled: M::POOLED,
+        shape: if M::POOLED { Shape::Pooled } else { Shape::Multi },
         finish: |slots, slot, _| {
             // SAFETY: the caller vouches that the slot is settled and holds an `M`.
             drop(unsafe { slots.take::<M>(slot) });
@@ -182,6 +213,26 @@ impl Slot {
         self.state.set(State::Settled);
     }
 
+    /// Stores one of the two completions of an operation with a notification. The kernel promises no order.
+    pub(crate) fn advance(&self, cqe: Cqe) -> Advance {
+        let (next, stored) = match (self.state(), cqe.is_notice()) {
+            (State::Told, true) => (State::Settled, self.cqe().noticed(cqe.says_copied())),
+            (State::Noticed, false) => (State::Settled, cqe.noticed(self.cqe().says_copied())),
+            (_, true) => (State::Noticed, cqe),
+            (_, false) if cqe.more() => (State::Told, cqe),
+            (_, false) => (State::Settled, cqe),
+        };
+        let (result, flags) = stored.parts();
+        self.result.set(result);
+        self.flags.set(flags);
+        self.state.set(next);
+        match next {
+            State::Told => Advance::Told,
+            State::Noticed => Advance::Noticed,
+            _ => Advance::Settled,
+        }
+    }
+
     /// Settles an operation whose final completion needs no storing or never came from the kernel.
     pub(crate) fn settle_unsent(&self) {
         let (result, flags) = Cqe::CANCELED.parts();
@@ -216,17 +267,10 @@ impl Slot {
         std::mem::forget(none);
     }
 
-    /// Stores the waker of the future, cloning it only when it differs from the one that is there.
-    pub(crate) fn set_waker(&self, waker: &Waker) {
-        let old = self.waker.take();
-        match old {
-            Some(old) if old.will_wake(waker) => self.waker.set(Some(old)),
-            old => {
-                // Cloning and dropping wakers is foreign code; nothing is borrowed here (I4).
-                self.waker.set(Some(waker.clone()));
-                drop(old);
-            }
-        }
+    /// Stores the waker of the future in place of the one that is there.
+    pub(crate) fn set_waker(&self, waker: Waker) {
+        // Dropping wakers is foreign code; nothing is borrowed here (I4).
+        drop(self.waker.replace(Some(waker)));
     }
 
     /// Where the operation is.
@@ -256,11 +300,11 @@ impl Slot {
         unsafe { early(self, data, enough) }
     }
 
-    /// Runs [`Multi::item`].
+    /// Runs [`Multi::item`], or tells the result to an operation with a notification.
     ///
     /// # Safety
     ///
-    /// The slot is in use with a multishot operation and no item of it is being handed over.
+    /// The slot is in use with such an operation and no item of it is being handed over.
     pub(crate) unsafe fn hand_over(&self, cqe: Cqe) {
         let item = self.behaviour().item;
         // SAFETY: the behaviour was stored together with the operation, so the types agree.
@@ -462,6 +506,63 @@ impl Drop for Slots {
         for chunk in self.chunks.get_mut().drain(..) {
             // SAFETY: allocated in `grow` with this layout; free slots hold neither operations nor wakers.
             unsafe { dealloc(chunk.as_ptr().cast(), Layout::new::<[Slot; CHUNK]>()) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::{Notified, WithNotice, opcode, squeue};
+
+    const MORE: u32 = 1 << 1;
+    const NOTIF: u32 = 1 << 3;
+    const COPIED: i32 = i32::MIN;
+
+    struct Zc;
+
+    // SAFETY: no pointers.
+    unsafe impl Notified for Zc {
+        type Output = Cqe;
+        const KIND: Kind = Kind::Other;
+
+        fn entry(&mut self) -> squeue::Entry {
+            opcode::Nop::new().build()
+        }
+
+        unsafe fn told(_: *mut Self, _: Cqe, _: bool) {}
+
+        fn complete(self, cqe: Cqe) -> Cqe {
+            cqe
+        }
+    }
+
+    /// What the slot says to each completion, and what it has in the end.
+    fn run(cqes: &[(i32, u32)]) -> (Vec<Advance>, Cqe) {
+        let slots = Slots::new();
+        let (slot, _) = slots.insert_with(|| WithNotice(Zc));
+        let said = cqes.iter().map(|&(result, flags)| slot.advance(Cqe::new(result, flags))).collect();
+        let cqe = slot.cqe();
+        // SAFETY: settled, or never pushed at all.
+        let _ = unsafe { slots.take::<WithNotice<Zc>>(slot) };
+        (said, cqe)
+    }
+
+    #[test]
+    fn a_notification_is_awaited_only_where_the_result_announces_it() {
+        use Advance::{Noticed, Settled, Told};
+        for errno in [0, -libc::EPIPE] {
+            let (said, cqe) = run(&[(errno, 0)]);
+            assert_eq!(said, [Settled]);
+            assert_eq!(cqe, Cqe::new(errno, 0));
+            let (said, cqe) = run(&[(errno, MORE), (0, NOTIF)]);
+            assert_eq!(said, [Told, Settled]);
+            assert!(cqe.parts().0 == errno && !cqe.was_copied());
+        }
+        for cqes in [[(9, MORE), (COPIED, NOTIF)], [(COPIED, NOTIF), (9, MORE)]] {
+            let (said, cqe) = run(&cqes);
+            assert_eq!(said, [if cqes[0].0 == 9 { Told } else { Noticed }, Settled]);
+            assert!(cqe.result().unwrap() == 9 && cqe.was_copied(), "whatever the order");
         }
     }
 }

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::rc::Weak;
 use std::task::{self, Poll};
 
+use crate::cell;
 use crate::context::{self, Context};
 use crate::op::{Cqe, Multi, Op};
 use crate::ring::Wait;
@@ -111,9 +112,9 @@ impl<O: Op> Flight<O> {
     /// Outside a runtime.
     #[inline(always)]
     pub fn start_with<F: FnOnce() -> O>(task: &task::Context<'_>, make: F) -> Result<Self, F> {
-        let waker = task.waker().clone();
         // SAFETY: not kept beyond this call.
         let cx = unsafe { context::borrow() };
+        let waker = cell::home_waker(cx, task.waker());
         let slot = cx.driver.submit(make, waker)?;
         let key = OpKey { ring: cx.id(), slot, key: slot.key() };
         Ok(Self { key: Some(key), _op: PhantomData })
@@ -151,7 +152,7 @@ impl<O: Op> Flight<O> {
         );
         // SAFETY: the slot came from `submit` of this ring with this `O`, and its generation says that the operation is
         // still in it.
-        let settled = unsafe { cx.driver.poll::<O>(slot, task.waker()) };
+        let settled = unsafe { cx.driver.poll::<O>(slot, || cell::home_waker(cx, task.waker())) };
         let (op, cqe) = std::task::ready!(settled);
         self.key = None;
         Poll::Ready(op.complete(cqe))
@@ -270,7 +271,7 @@ impl Context {
                 self.driver.cancel(key);
             }
             // A failing enter shows itself to the run loop in its next turn.
-            if self.driver.visit(Wait::No).is_err() {
+            if self.driver.visit(Wait::No, |waker| cell::wake_home(self, waker)).is_err() {
                 break;
             }
             quiet = if self.driver.last_reaped() > 0 { 1 } else { quiet + 1 };

@@ -5,7 +5,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -48,6 +48,28 @@ pub fn ring_eventfd(fd: BorrowedFd<'_>) {
     let _ = unsafe { libc::write(fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
 }
 
+/// Resets an event counter; the error says `WouldBlock` when it is zero.
+pub fn reset_eventfd(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let mut count = [0u8; 8];
+    // SAFETY: eight bytes to write to; the counters made here are non-blocking.
+    check(unsafe { libc::read(fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) }).map(drop)
+}
+
+/// Whether the open file description has `O_NONBLOCK`.
+pub fn is_nonblocking(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    // SAFETY: no pointers; the descriptor is open while borrowed.
+    let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) } as isize)?;
+    Ok(flags & libc::O_NONBLOCK as usize != 0)
+}
+
+/// `poll(2)` without waiting: whether any of the events, an error or a hang-up is there. True of a number that is no
+/// open descriptor, since what is tried next will say so.
+pub fn is_ready(fd: RawFd, events: i16) -> io::Result<bool> {
+    let mut poll = libc::pollfd { fd, events, revents: 0 };
+    // SAFETY: one structure, as the call is told.
+    check(unsafe { libc::poll(&raw mut poll, 1, 0) } as isize).map(|n| n > 0)
+}
+
 /// `pipe2(2)`: the reading and the writing end, close-on-exec and O_NONBLOCK.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut fds = [0; 2];
@@ -60,12 +82,61 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((rx, tx))
 }
 
+/// Bytes of a page of memory.
+pub fn page_size() -> usize {
+    // SAFETY: no pointers; every Linux answers this.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
+
 /// The monotonic clock in nanoseconds: the clock of the ring's absolute timeouts.
 pub fn monotonic_ns() -> u64 {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes one timespec; CLOCK_MONOTONIC always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut ts) };
     ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
+}
+
+/// Cores that this process may use, as it was when this was first asked.
+pub fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
+}
+
+/// Whether the process has a CPU quota (cgroup v2 `cpu.max`, v1 `cpu.cfs_quota_us`), as it was when this was first asked.
+pub fn has_cpu_quota() -> bool {
+    static QUOTA: OnceLock<bool> = OnceLock::new();
+    *QUOTA.get_or_init(|| {
+        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let is_limited = |file: std::path::PathBuf| std::fs::read_to_string(file).is_ok_and(|text| is_cpu_quota(&text));
+        groups.lines().any(|line| {
+            let Some((controllers, path)) = line.split_once(':').and_then(|(_, rest)| rest.split_once(':')) else {
+                return false;
+            };
+            let (root, file) = match controllers {
+                "" => ("/sys/fs/cgroup", "cpu.max"),
+                cpu if cpu.split(',').any(|name| name == "cpu") => ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us"),
+                _ => return false,
+            };
+            // A limit holds for everything below the group that has it. In a container the path may be the host's, and
+            // the root what is its own.
+            let path = std::path::Path::new(path.trim_start_matches('/'));
+            path.ancestors().any(|group| is_limited(std::path::Path::new(root).join(group).join(file)))
+        })
+    })
+}
+
+fn is_cpu_quota(text: &str) -> bool {
+    text.split_ascii_whitespace().next().is_some_and(|quota| quota.parse::<u64>().is_ok())
+}
+
+/// How often this thread was taken off its core for others (`getrusage(2)`).
+pub fn preemptions() -> u64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: writes one structure.
+    let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    // SAFETY: zeroes are a valid value of it.
+    let usage = unsafe { usage.assume_init() };
+    if result == 0 { usage.ru_nivcsw as u64 } else { 0 }
 }
 
 /// The kernel's release as (major, minor), (0, 0) when it cannot be read.
@@ -216,6 +287,12 @@ mod tests {
     #[test]
     fn the_kernel_version_is_readable() {
         assert!(kernel_version() >= (6, 1));
+    }
+
+    #[test]
+    fn a_quota_is_a_number_and_its_absence_is_not() {
+        assert!(is_cpu_quota("50000 100000\n") && is_cpu_quota("200000\n"));
+        assert!(!is_cpu_quota("max 100000\n") && !is_cpu_quota("-1\n") && !is_cpu_quota(""));
     }
 
     #[test]

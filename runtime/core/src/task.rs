@@ -1,27 +1,26 @@
-//! Tasks as users see them: [`spawn`], [`JoinHandle`], [`JoinError`], [`yield_now`], [`spawn_blocking`].
+//! Tasks as users see them: [`spawn`], [`JoinHandle`], [`AbortHandle`], [`JoinError`], [`yield_now`], [`spawn_blocking`].
 //!
-//! Owns what surrounds a future in its task cell: the catching of panics, in polls and in destructors, and the place in
-//! the list of living tasks. Knows nothing of the ring.
+//! Owns the types of handles and errors; what a task is made of is in `cell.rs`. Knows nothing of the ring.
 
 mod join_set;
+pub(crate) mod remote;
 
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::mem::ManuallyDrop;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::marker::PhantomData;
+use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as Task, Poll};
+use std::task::{Context as Task, Poll, ready};
 
-use async_task::FallibleTask;
-
+use crate::cell;
 use crate::context::{self, Context};
-use crate::driver::{Panic, drop_quietly};
+use crate::driver::Panic;
 use crate::pool;
-use crate::run_queue::{Meta, Runnable};
-use crate::wake::{Arrival, Door};
+use crate::run_queue::TaskRef;
+use crate::run_queue::state::Outcome;
 
 pub use join_set::JoinSet;
 
@@ -60,113 +59,17 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    let builder = async_task::Builder::new().metadata(Meta::new(Some(Arc::clone(&cx.door))));
-    let make = |meta: &'static Meta| Spawned { future: Contained::new(future), meta };
-    cx.tasks.born();
-    // SAFETY: neither the future nor its output need be `Send`: runnables of this task are only run and dropped by the
-    // run loop and the shutdown of the runtime it was spawned on, thus on this thread (ruling 14). The schedule
-    // function captures nothing. The handle leaves the thread only when the output is `Send`. The future's reference to the metadata is as long-lived as the task cell that holds both.
-    let (runnable, task) = unsafe { builder.spawn_unchecked(make, schedule) };
-    let handle = JoinHandle::new(task);
+    // SAFETY: the task goes into this runtime's table, or nowhere: it is polled and dropped on this thread (ruling 14).
+    // The handle is `Send` only if the output is.
+    let (task, handle) = unsafe { cell::new(future, Some(Arc::clone(&cx.door))) };
+    // SAFETY: the handle's reference, to a task with this output.
+    let handle = unsafe { JoinHandle::new(handle) };
     if cx.driver.is_closing() {
-        drop(runnable);
-        return handle;
-    }
-    cx.tasks.push(runnable);
-    handle
-}
-
-/// Brings a woken task to its runtime.
-fn schedule(runnable: Runnable) {
-    let Some(door) = runnable.metadata().door() else { return };
-    // SAFETY: not kept beyond this call.
-    match unsafe { context::try_borrow() } {
-        Some(cx) if Arc::ptr_eq(&cx.door, door) => cx.tasks.push(runnable),
-        _ => send(Arc::clone(door), runnable),
-    }
-}
-
-#[cold]
-fn send(door: Arc<Door<Runnable>>, runnable: Runnable) {
-    if let Err(Arrival::Task(runnable)) = door.send(Arrival::Task(runnable)) {
-        // The runtime is gone and has dropped the future: nothing is left that this runnable could run, and dropping
-        // it here is not for another thread to do (ruling 14).
-        std::mem::forget(runnable);
-    }
-}
-
-/// Runs or, when it was aborted, drops a task that is ready.
-pub(crate) fn run(runnable: Runnable) {
-    if runnable.metadata().is_aborted() {
-        drop(runnable);
+        cell::refuse(task);
     } else {
-        runnable.run();
+        cx.tasks.adopt(task);
     }
-}
-
-/// A user's future in its task cell.
-struct Spawned<F> {
-    future: Contained<F>,
-    meta: &'static Meta,
-}
-
-impl<F: Future> Future for Spawned<F> {
-    type Output = Contained<Result<F::Output, Panic>>;
-
-    fn poll(self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Self::Output> {
-        let meta = self.meta;
-        // SAFETY: the field is pinned with its owner: it is never moved out of (`Contained` drops it in place).
-        let future = unsafe { self.map_unchecked_mut(|this| &mut *this.future.0) };
-        match catch_unwind(AssertUnwindSafe(|| future.poll(task))) {
-            Ok(Poll::Pending) => {
-                if meta.place().is_none() {
-                    let waker = task.waker().clone();
-                    if meta.set_place(context::expect(|cx| cx.tasks.enlist(waker))) {
-                        task.waker().wake_by_ref();
-                    }
-                }
-                Poll::Pending
-            }
-            Ok(Poll::Ready(output)) => Poll::Ready(Contained::new(Ok(output))),
-            Err(panic) => Poll::Ready(Contained::new(Err(panic))),
-        }
-    }
-}
-
-impl<F> Drop for Spawned<F> {
-    fn drop(&mut self) {
-        let Some(door) = self.meta.door() else { return };
-        let waker =
-            context::with(|cx| if Arc::ptr_eq(&cx.door, door) { cx.tasks.died(self.meta.place()) } else { None });
-        // The cell outlives this waker: whoever drops the future holds it.
-        drop(waker);
-    }
-}
-
-/// A value whose destructor may panic without taking anything else down (the task cell aborts on such panics).
-struct Contained<T>(ManuallyDrop<T>);
-
-impl<T> Contained<T> {
-    fn new(value: T) -> Self {
-        Self(ManuallyDrop::new(value))
-    }
-
-    fn into_inner(self) -> T {
-        let mut this = ManuallyDrop::new(self);
-        // SAFETY: `this` is never used or dropped again.
-        unsafe { ManuallyDrop::take(&mut this.0) }
-    }
-}
-
-impl<T> Drop for Contained<T> {
-    fn drop(&mut self) {
-        let value = &mut self.0;
-        // SAFETY: dropped once, here, in place.
-        let result = catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(value) }));
-        if let Err(panic) = result {
-            drop_quietly(panic);
-        }
-    }
+    handle
 }
 
 /// The handle of a task, from [`spawn`] or [`spawn_blocking`].
@@ -174,56 +77,44 @@ impl<T> Drop for Contained<T> {
 /// Awaiting it gives the task's output. It is `Send` when the output is, and may outlive the runtime: it then reports
 /// [`JoinError::is_cancelled`] for a task that had not finished.
 ///
-/// A waker of one's own that awaits a handle must not panic when it is cloned, woken or dropped: the task cell cannot
-/// contain that and aborts the process.
-///
 /// # Cancel safety
 ///
 /// Awaiting `&mut handle` and giving up loses nothing. Dropping the handle detaches the task.
 pub struct JoinHandle<T> {
-    /// There until it is dropped.
-    task: Option<FallibleTask<Contained<Result<T, Panic>>, Meta>>,
-    /// Lies in the task's cell, which `task` keeps alive.
-    meta: &'static Meta,
+    handle: cell::Handle,
+    _output: PhantomData<T>,
 }
 
 impl<T> JoinHandle<T> {
-    fn new(task: async_task::Task<Contained<Result<T, Panic>>, Meta>) -> Self {
-        let meta = std::ptr::from_ref(task.metadata());
-        // SAFETY: the metadata does not move and lives as long as the cell, which the handle keeps until it is dropped;
-        // the reference is not handed out.
-        let meta = unsafe { &*meta };
-        Self { task: Some(task.fallible()), meta }
-    }
-
-    fn task(&self) -> &FallibleTask<Contained<Result<T, Panic>>, Meta> {
-        self.task.as_ref().expect("taken only on drop")
+    /// # Safety
+    ///
+    /// The reference is the handle's, to a task whose future has the output `T`.
+    unsafe fn new(task: TaskRef) -> Self {
+        // SAFETY: the caller's promise.
+        Self { handle: unsafe { cell::Handle::new(task) }, _output: PhantomData }
     }
 
     /// Asks the task to stop at its next suspension; its future is then dropped on its own thread. A task that has
     /// finished is not affected; a blocking job is only stopped if it has not begun.
     pub fn abort(&self) {
-        if self.is_finished() {
-            return;
-        }
-        let meta = self.meta;
-        if !meta.abort() {
-            return;
-        }
-        let Some(door) = meta.door() else { return };
-        // One that was never polled is in the queue already; one in its first poll looks for itself when it suspends.
-        let Some(place) = meta.place() else { return };
-        match context::with(|cx| Arc::ptr_eq(&cx.door, door).then(|| cx.tasks.waker_at(place))).flatten() {
-            Some(Some(waker)) => waker.wake(),
-            Some(None) => {}
-            // A runtime that is gone has dropped the task.
-            None => drop(door.send(Arrival::Wake(place))),
-        }
+        abort(self.handle.task());
     }
 
     /// Whether the task has finished, or was stopped.
     pub fn is_finished(&self) -> bool {
-        self.task().is_finished()
+        self.handle.is_finished()
+    }
+
+    /// A handle that can stop the task and no more: it is `Send` whatever the output is, and can be cloned.
+    pub fn abort_handle(&self) -> AbortHandle {
+        AbortHandle { task: self.handle.task().clone() }
+    }
+}
+
+fn abort(task: &TaskRef) {
+    let header = task.header();
+    if header.state.abort() {
+        cell::wake(task.ptr(), header);
     }
 }
 
@@ -233,9 +124,9 @@ impl<T> Future for JoinHandle<T> {
     type Output = Result<T, JoinError>;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Self::Output> {
-        let cell = self.task.as_mut().expect("taken only on drop");
-        let Poll::Ready(outcome) = Pin::new(cell).poll(task) else { return Poll::Pending };
-        Poll::Ready(match outcome.map(Contained::into_inner) {
+        // SAFETY: the task's future has the output `T`.
+        let output = ready!(unsafe { self.handle.poll::<T>(task.waker()) });
+        Poll::Ready(match output {
             Some(Ok(output)) => Ok(output),
             Some(Err(panic)) => Err(JoinError { panic: Some(std::sync::Mutex::new(panic)) }),
             None => Err(JoinError::cancelled()),
@@ -243,17 +134,38 @@ impl<T> Future for JoinHandle<T> {
     }
 }
 
-impl<T> Drop for JoinHandle<T> {
-    fn drop(&mut self) {
-        if let Some(task) = self.task.take() {
-            task.detach();
-        }
-    }
-}
-
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JoinHandle").field("finished", &self.is_finished()).finish()
+    }
+}
+
+/// Stops a task from anywhere; from [`JoinHandle::abort_handle`].
+///
+/// Dropping it changes nothing. It keeps the memory of the task, not its future.
+///
+/// ```
+/// # runtime_core::exec::Builder::new().build().unwrap().block_on(async {
+/// let handle = runtime_core::task::spawn(std::future::pending::<()>());
+/// let stop = handle.abort_handle();
+/// std::thread::spawn(move || stop.abort()).join().unwrap();
+/// assert!(handle.await.unwrap_err().is_cancelled());
+/// # });
+/// ```
+#[derive(Debug, Clone)]
+pub struct AbortHandle {
+    task: TaskRef,
+}
+
+impl AbortHandle {
+    /// As [`JoinHandle::abort`].
+    pub fn abort(&self) {
+        abort(&self.task);
+    }
+
+    /// Whether the task has finished, or was stopped.
+    pub fn is_finished(&self) -> bool {
+        self.task.header().state.outcome() != Outcome::Lives
     }
 }
 
@@ -369,7 +281,8 @@ impl Future for YieldNow {
 
 /// Runs a closure that may block on a thread of the blocking pool.
 ///
-/// The pool belongs to the process: it starts threads when needed, at most 128, and keeps an idle one for ten seconds.
+/// The pool belongs to the process: it starts threads when needed, at most
+/// [`blocking_threads`](crate::exec::Builder::blocking_threads), and keeps an idle one for a while.
 /// A panic is reported by the handle.
 ///
 /// A runtime that ends waits for the jobs that were started in it: at most a second when it is dropped, at most the
@@ -393,21 +306,38 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    // Contained, because a job that is never run is dropped in the task cell.
-    let job = Contained::new(job);
     let guard = context::with(|cx| cx.jobs.begin());
-    let make = |_: &Meta| async move {
-        let result = Contained::new(catch_unwind(AssertUnwindSafe(|| job.into_inner()())));
-        drop(guard);
-        result
+    let future = async move {
+        let _guard = guard;
+        job()
     };
-    let schedule = |runnable: Runnable| {
-        // A job that is given back is dropped, which cancels the task.
-        let _ = pool::run(Box::new(move || run(runnable)));
-    };
-    let (runnable, task) = async_task::Builder::new().metadata(Meta::new(None)).spawn(make, schedule);
-    runnable.schedule();
-    JoinHandle::new(task)
+    // SAFETY: the future is `Send`, and so is the output.
+    let (task, handle) = unsafe { cell::new(future, None) };
+    // SAFETY: the handle's reference, to a task with this output.
+    let handle = unsafe { JoinHandle::new(handle) };
+    let job = Job(Some(task));
+    // A job that is given back is dropped, which cancels the task.
+    drop(pool::run(Box::new(move || job.run())));
+    handle
+}
+
+/// A task that runs on the blocking pool, or is cancelled.
+struct Job(Option<TaskRef>);
+
+impl Job {
+    fn run(mut self) {
+        if let Some(task) = self.0.take() {
+            cell::run_to_end(task);
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if let Some(task) = self.0.take() {
+            cell::refuse(task);
+        }
+    }
 }
 
 /// Goes on with a panic that was held back.

@@ -14,6 +14,11 @@ pub fn ring_sizes(runtime: &Runtime) -> (u32, u32) {
     runtime.context().driver.ring().borrow().sizes()
 }
 
+/// The most bounded and unbounded workers that the kernel may start for this thread.
+pub fn io_workers(runtime: &Runtime) -> [u32; 2] {
+    runtime.context().driver.ring().borrow().io_workers().expect("the kernel answers who asks")
+}
+
 /// Entries that wait for room in the submission queue.
 pub fn backlog(runtime: &Runtime) -> usize {
     runtime.context().driver.ring().borrow().backlog_len()

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use pin_project_lite::pin_project;
 
+use crate::cell;
 use crate::context;
 use crate::time_queue::TimerKey;
 use crate::wake::{self, RingId};
@@ -145,7 +146,7 @@ impl Future for Sleep {
                 cx.spend(0);
                 return Poll::Ready(());
             }
-            let waker = task.waker().clone();
+            let waker = cell::home_waker(cx, task.waker());
             let mut unused = None;
             let mut timers = cx.timers.borrow_mut();
             match self.armed.and_then(|armed| timers.waker_mut(armed.key)) {

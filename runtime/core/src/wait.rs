@@ -49,6 +49,11 @@ impl WaitList {
         self.waiting.is_empty() && self.chosen.is_empty()
     }
 
+    /// How many wait and were not chosen.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Joins at the end.
     pub fn join(&mut self, waker: Waker) -> Ticket {
         self.next += 1;

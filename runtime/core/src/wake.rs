@@ -31,21 +31,26 @@ impl RingId {
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         Self(NonZeroU64::new(next).expect("2^64 rings are more than a process can build"))
     }
+
+    /// The id as a plain number, for those below who know no rings.
+    pub(crate) fn number(self) -> u64 {
+        self.0.get()
+    }
 }
 
 /// What can arrive from elsewhere.
 #[derive(Debug)]
 pub(crate) enum Arrival<R> {
-    /// A task that was woken.
+    /// A task that was woken, or made elsewhere.
     Task(R),
     /// An operation (its `user_data`) whose future was dropped while its runtime was not the current one.
     Orphan(u64),
     /// A timer whose future was dropped likewise.
     Timer(u64),
-    /// The task at this place is to be woken, because it was aborted.
-    Wake(u32),
     /// Something to be done on the runtime's own thread.
     Errand(Arc<dyn Errand>),
+    /// To be dropped.
+    Stray(Stray),
 }
 
 /// Something that another thread asks this runtime's thread to do.
@@ -54,7 +59,36 @@ pub(crate) trait Errand: Send + Sync + std::fmt::Debug {
     fn run(self: Arc<Self>);
 }
 
-/// A runtime's door. `R` is what stands for a runnable task.
+/// A value that belongs to another thread and is on its way home, to be dropped there.
+pub(crate) struct Stray {
+    _value: Box<dyn Anything>,
+}
+
+trait Anything {}
+
+impl<T> Anything for T {}
+
+// SAFETY: nothing can be done with it but to drop it, which its runtime does, at home, or to leak it (ruling 14).
+unsafe impl Send for Stray {}
+
+impl Stray {
+    pub(crate) fn new<T: 'static>(value: T) -> Self {
+        Self { _value: Box::new(value) }
+    }
+
+    /// Forgets it where it must not be dropped.
+    pub(crate) fn leak(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl std::fmt::Debug for Stray {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Stray")
+    }
+}
+
+/// A runtime's door. `R` is a reference to a task.
 pub(crate) struct Door<R> {
     id: RingId,
     handshake: Handshake,
@@ -137,6 +171,11 @@ impl<R> Door<R> {
         }
     }
 
+    /// Whether the runtime is gone, so that nothing can be handed in any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().is_none()
+    }
+
     /// Closes the door and returns what came last.
     pub(crate) fn close(&self) -> Vec<Arrival<R>> {
         drop(self.lock_eventfd().take());
@@ -189,6 +228,8 @@ pub(crate) trait OrphanSink: Send + Sync {
     fn timer(&self, key: u64);
     /// Has it done on the runtime's thread; a runtime that is gone does nothing.
     fn errand(&self, errand: Arc<dyn Errand>);
+    /// Has the runtime drop something of its own; gives it back when the runtime is gone.
+    fn stray(&self, stray: Stray) -> Result<(), Stray>;
 }
 
 impl<R: Send> OrphanSink for Door<R> {
@@ -203,6 +244,13 @@ impl<R: Send> OrphanSink for Door<R> {
 
     fn errand(&self, errand: Arc<dyn Errand>) {
         let _ = self.send(Arrival::Errand(errand));
+    }
+
+    fn stray(&self, stray: Stray) -> Result<(), Stray> {
+        match self.send(Arrival::Stray(stray)) {
+            Err(Arrival::Stray(stray)) => Err(stray),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 }
 

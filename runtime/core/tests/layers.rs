@@ -13,16 +13,18 @@ use std::{
 /// The modules at the root of `runtime-core`, lowest layer first. A module may use its own submodules and whatever stands
 /// in a *lower* layer; neighbours in one layer do not know each other. Move a name here when the design moves.
 const LAYERS: &[&[&str]] = &[
-    &["buf", "fd", "lock", "sys"],
+    &["buf", "cpus", "fd", "lock", "sys"],
     &["pooled"],
     &["op"],
-    &["ring", "slot", "wake", "time_queue", "wait", "pool", "metrics"],
+    &["ring", "slot", "wake", "spin", "time_queue", "wait", "pool", "metrics"],
     &["driver", "run_queue"],
+    &["crew"],
     &["context"],
-    &["submit", "duplex", "coop", "task", "time"],
+    &["cell"],
+    &["submit", "duplex", "coop", "task", "time", "local", "local_key", "fixed"],
     &["receiver"],
-    &["exec", "ladder", "probe"],
-    &["testing"],
+    &["exec", "ladder", "probe", "io", "foreign"],
+    &["signal", "testing"],
 ];
 
 /// The packages whose sources may say `unsafe`, by their folder.

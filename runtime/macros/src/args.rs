@@ -1,8 +1,7 @@
 //! Reads what stands in the parentheses of the attribute.
 //!
 //! Owns the names of the arguments, and the types and ranges of their values. Does not know which
-//! of the two macros is expanded, or which values of `threads` and `pin` the runtime can serve
-//! today (`threads` does).
+//! of the two macros is expanded, or what `threads` and `pin` lead to (`threads` does).
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote_spanned};
@@ -13,7 +12,7 @@ use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, ExprUnary, Lit, LitInt, Path, Token, UnOp};
 
 use crate::errors::{Errors, in_argument};
-use crate::threads::{self, Count, Threads};
+use crate::threads::{Count, Threads, Written};
 
 /// The kernel refuses a larger ring, so a larger number is a mistake that can be shown early.
 const MAX_ENTRIES: u32 = 32768;
@@ -55,6 +54,7 @@ impl Entries {
 #[derive(Debug, Default)]
 pub(crate) struct Args {
     pub(crate) entries: Option<Entries>,
+    pub(crate) threads: Threads,
     /// The path of the runtime crate, if it is not `::runtime`.
     pub(crate) krate: Option<Path>,
 }
@@ -115,8 +115,8 @@ impl Args {
         let list = errors.keep(Punctuated::<Arg, Token![,]>::parse_terminated.parse2(attr)).unwrap_or_default();
 
         let mut args = Self::default();
-        let mut threads: Option<(Arg, Option<Count>)> = None;
-        let mut pin: Option<Arg> = None;
+        let mut count: Option<Option<Count>> = None;
+        let mut pin: Option<(Arg, bool)> = None;
         let mut seen: Vec<String> = Vec::new();
 
         for arg in list {
@@ -128,21 +128,15 @@ impl Args {
             match name.as_str() {
                 "entries" => args.entries = errors.keep(entries(&arg.value)),
                 "crate" => args.krate = errors.keep(krate(&arg.value)),
-                "threads" => {
-                    let count = errors.keep(threads_count(&arg.value));
-                    threads = Some((arg, count));
-                }
-                "pin" => pin = errors.keep(pin_flag(&arg.value)).map(|_| arg),
+                "threads" => count = Some(errors.keep(threads_count(&arg.value))),
+                "pin" => pin = errors.keep(pin_flag(&arg.value)).map(|flag| (arg, flag)),
                 _ => errors.push(in_argument(&arg.name, &format!("`{name}` is not an argument of this macro"))),
             }
             seen.push(name);
         }
 
-        let threads = Threads {
-            count: threads.as_ref().map(|(arg, count)| (arg as &dyn ToTokens, *count)),
-            pin: pin.as_ref().map(|arg| arg as &dyn ToTokens),
-        };
-        threads::check(&threads, errors);
+        let pin = pin.as_ref().map(|(arg, flag)| (arg as &dyn ToTokens, *flag));
+        args.threads = Threads::new(&Written { count, pin }, errors);
         args
     }
 }
@@ -234,7 +228,7 @@ mod tests {
     #[test]
     fn nothing_is_needed() {
         let args = good(quote!());
-        assert!(args.entries.is_none() && args.krate.is_none());
+        assert!(args.entries.is_none() && args.krate.is_none() && args.threads == Threads::default());
     }
 
     #[test]
@@ -303,16 +297,18 @@ mod tests {
     }
 
     #[test]
-    fn only_one_thread_for_now() {
-        good(quote!(threads = 1));
-        for value in [quote!(2), quote!("auto")] {
-            let expected = ["`threads` is not there yet: only one thread per runtime for now"];
-            assert_eq!(lines(quote!(threads = #value)), expected, "{value}");
+    fn threads_are_a_number_or_auto() {
+        for (attr, started) in [
+            (quote!(threads = 1), false),
+            (quote!(threads = 1, pin = false), false),
+            (quote!(threads = 2), true),
+            (quote!(threads = "auto"), true),
+            (quote!(pin = true, threads = 0x10), true),
+        ] {
+            assert_eq!(good(attr.clone()).threads.are_started(), started, "{attr}");
         }
-        let pin = "`pin` is not there yet: only one thread per runtime for now";
-        assert_eq!(lines(quote!(pin = true)), [pin]);
-        assert_eq!(lines(quote!(threads = 1, pin = false)), [pin]);
-        assert_eq!(lines(quote!(pin = true, threads = 2)).len(), 2);
+        assert_eq!(lines(quote!(pin = true)), ["`pin` goes only together with `threads`"]);
+        assert_eq!(lines(quote!(pin = true, threads = 0)), ["a runtime has at least one thread"]);
     }
 
     #[test]
@@ -334,7 +330,7 @@ mod tests {
             let mut errors = Errors::default();
             Args::read(attr, &mut errors);
             let tokens = errors.into_compile_errors().expect("there is a mistake").to_string();
-            for name in ["entries = ", "threads = ", "crate = "] {
+            for name in ["entries = ", "threads = ", "pin = ", "crate = "] {
                 assert!(tokens.contains(name), "{tokens}");
             }
         }

@@ -8,7 +8,8 @@ use quote::ToTokens;
 use syn::Error;
 
 /// The second line of every message about an argument.
-const KNOWN: &str = "known arguments: `entries = 1..=32768`, `threads = 1`, `crate = \"path\"`";
+const KNOWN: &str =
+    "known arguments: `entries = 1..=32768`, `threads = 4` or `\"auto\"`, `pin = true`, `crate = \"path\"`";
 
 /// An error in an argument: where, what, and which arguments there are.
 pub(crate) fn in_argument(at: impl ToTokens, what: &str) -> Error {

@@ -15,6 +15,8 @@
 //! }
 //! ```
 //!
+//! With more than one thread the function itself is handed over, and called once on each.
+//!
 //! An `async` block and an `async` closure were the alternatives, and their messages are worse:
 //!
 //! - The output of a block is inferred from its first `return` or its tail. The mismatch with the
@@ -31,6 +33,7 @@
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
+use syn::spanned::Spanned;
 use syn::{Generics, Path, ReturnType, Signature, Token, parse_quote_spanned};
 
 use crate::args::Args;
@@ -67,18 +70,31 @@ pub(crate) fn expand(kind: Kind, attr: TokenStream, item: TokenStream) -> TokenS
 /// The path of the runtime crate is used in place and not imported: it can then be anything that
 /// leads there, `self` and `super` included, and adds no name that the body could see.
 fn runs(kind: Kind, args: Args, function: &Function) -> TokenStream {
-    let site = Span::mixed_site();
+    let on_threads = args.threads.are_started();
+    // What the body returns has to travel between threads: a type that cannot is reported where it is written.
+    let site = if on_threads { return_span(&function.sig) } else { Span::mixed_site() };
     let krate: Path = args.krate.unwrap_or_else(|| parse_quote_spanned!(site=> ::runtime));
     let entries = args.entries.map(|entries| {
         let entries = entries.into_tokens();
         quote_spanned!(site=> .entries(#entries))
     });
-    let (body, runner) = (body_name(site), kind.runner());
+    let threads = args.threads.into_tokens(&krate, site);
+    let (runner, body) = (kind.runner(on_threads, site), body_name(site));
+    let call = if on_threads { TokenStream::new() } else { quote_spanned!(site=> ()) };
     let tail = quote_spanned! {site=>
-        #krate::__private::#runner(#krate::Builder::new() #entries, #body())
+        #krate::__private::#runner(#krate::Builder::new() #entries #threads, #body #call)
     };
     let sig = Signature { asyncness: None, ..function.sig.clone() };
     around(function, &kind.attribute(), &sig, &tail)
+}
+
+/// The place of the return type, or of the name where there is none.
+fn return_span(sig: &Signature) -> Span {
+    let span = match &sig.output {
+        ReturnType::Default => sig.ident.span(),
+        ReturnType::Type(_, written) => written.span(),
+    };
+    span.resolved_at(Span::mixed_site())
 }
 
 /// A function with the same callers and the same body that runs nothing.
@@ -170,7 +186,30 @@ mod tests {
             "#[should_panic] #[ignore = \"slow\"] async fn name() { #![allow(unused)] }",
             "#[::core::prelude::v1::test] #[should_panic] #[ignore = \"slow\"] fn name() {
                 async fn __runtime_macros_body() { #![allow(unused)] }
-                a::rt::__private::run_test(a::rt::Builder::new().entries(8), __runtime_macros_body())
+                a::rt::__private::run_test(a::rt::Builder::new().entries(8).threads(1), __runtime_macros_body())
+            }",
+        );
+    }
+
+    #[test]
+    fn several_threads_get_the_function_itself() {
+        assert_expands(
+            Kind::Main,
+            "threads = \"auto\", pin = true, crate = \"rt\"",
+            "async fn main() {}",
+            "fn main() {
+                async fn __runtime_macros_body() {}
+                rt::__private::run_main_on_threads(
+                    rt::Builder::new().threads(rt::Threads::Auto).pin(true), __runtime_macros_body)
+            }",
+        );
+        assert_expands(
+            Kind::Test,
+            "threads = 3",
+            "async fn name() -> Result<(), Error> { work().await }",
+            "#[::core::prelude::v1::test] fn name() -> Result<(), Error> {
+                async fn __runtime_macros_body() -> Result<(), Error> { work().await }
+                ::runtime::__private::run_test_on_threads(::runtime::Builder::new().threads(3), __runtime_macros_body)
             }",
         );
     }

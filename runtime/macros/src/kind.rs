@@ -21,13 +21,15 @@ impl Kind {
         }
     }
 
-    /// The function of the runtime crate that runs the body.
-    pub(crate) fn runner(self) -> Ident {
-        let name = match self {
-            Self::Main => "run_main",
-            Self::Test => "run_test",
+    /// The function of the runtime crate that runs the body, on the calling thread or on threads of its own.
+    pub(crate) fn runner(self, on_threads: bool, site: Span) -> Ident {
+        let name = match (self, on_threads) {
+            (Self::Main, false) => "run_main",
+            (Self::Main, true) => "run_main_on_threads",
+            (Self::Test, false) => "run_test",
+            (Self::Test, true) => "run_test_on_threads",
         };
-        Ident::new(name, Span::mixed_site())
+        Ident::new(name, site)
     }
 
     /// The attribute that the generated function has and the user's had not.

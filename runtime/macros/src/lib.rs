@@ -62,7 +62,8 @@ use crate::kind::Kind;
 /// | argument | value | default | meaning |
 /// |---|---|---|---|
 /// | `entries` | a `u32` from 1 to 32768: a literal, or a constant expression | the builder's | how many submissions the ring holds before it has to be entered |
-/// | `threads` | `1` | `1` | how many threads the runtime has; for now there is only one |
+/// | `threads` | a literal from 1, or `"auto"` | | on how many threads the body runs, see below |
+/// | `pin` | `true` or `false` | `false` | whether each of these threads stays on one CPU |
 /// | `crate` | a path in a string | `"::runtime"` | where to find the `runtime` crate |
 ///
 /// A constant expression is checked against the same range while the program compiles.
@@ -70,9 +71,32 @@ use crate::kind::Kind;
 /// ```no_run
 /// const ENTRIES: u32 = 64 * 16;
 ///
-/// #[runtime::main(entries = ENTRIES, threads = 1)]
+/// #[runtime::main(entries = ENTRIES)]
 /// async fn main() {}
 /// ```
+///
+/// # Threads
+///
+/// With `threads` the body runs once on each of so many threads, each with a ring of its own:
+///
+/// ```no_run
+/// #[runtime::main(threads = "auto")]
+/// async fn main() -> std::io::Result<()> {
+///     let here = runtime::Handle::current();
+///     println!("this is thread {} of {}", here.index(), here.threads());
+///     Ok(())
+/// }
+/// ```
+///
+/// `"auto"` is as many as this process may run at once. The threads are new ones, and the calling
+/// one waits for them. When a body panics or returns an error the others are stopped, and that is
+/// what the function ends with; `runtime::Builder::run` says how. The return type is `()`, a
+/// `Result` or an `ExitCode`, and `Send`.
+///
+/// `threads = 1` runs the body on the calling thread, as without the argument; with
+/// `pin = true` it gets a thread of its own, so that the calling one is not pinned.
+///
+/// # The name of the crate
 ///
 /// `crate` is needed when the crate is known by another name, which happens with a renamed
 /// dependency or when another crate re-exports it:
@@ -181,10 +205,21 @@ pub fn main(attr: TokenStream, item: TokenStream) -> TokenStream {
 /// | argument | value | default | meaning |
 /// |---|---|---|---|
 /// | `entries` | a `u32` from 1 to 32768: a literal, or a constant expression | the builder's | how many submissions the ring holds before it has to be entered |
-/// | `threads` | `1` | `1` | how many threads the runtime has; for now there is only one |
+/// | `threads` | a literal from 1, or `"auto"` | | on how many threads the body runs |
+/// | `pin` | `true` or `false` | `false` | whether each of these threads stays on one CPU |
 /// | `crate` | a path in a string | `"::runtime"` | where to find the `runtime` crate |
 ///
-/// They are the arguments of [`macro@main`], with the same checks. A small ring is a cheap way to
+/// They are the arguments of [`macro@main`], with the same checks. With `threads` the test passes
+/// when all bodies do:
+///
+/// ```
+/// #[runtime::test(threads = 2)]
+/// async fn there_are_two() {
+///     assert!(runtime::Handle::current().index() < 2);
+/// }
+/// ```
+///
+/// A small ring is a cheap way to
 /// see what happens when it is full:
 ///
 /// ```

@@ -1,11 +1,11 @@
-//! Decides which `threads` and `pin` the runtime can serve.
+//! What `threads` and `pin` mean for the expansion.
 //!
-//! Owns the rule that there is one thread per runtime for now: [`not_there_yet`] is the only place
-//! that refuses more. To lift it, empty that function, and hand both values to the builder in
-//! `expand`. Does not know how the two arguments are written or read (`args` does).
+//! Owns the rules about the two arguments, and whether the body runs on the calling thread or on threads of its own. Does
+//! not know how the arguments are written or read (`args` does).
 
-use quote::ToTokens;
-use syn::Error;
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote_spanned};
+use syn::Path;
 
 use crate::errors::{Errors, in_argument};
 
@@ -19,70 +19,97 @@ pub(crate) enum Count {
 }
 
 /// The two arguments about threads, as they were written.
-pub(crate) struct Threads<'a> {
-    /// The argument, and its value if it was one.
-    pub(crate) count: Option<(&'a dyn ToTokens, Option<Count>)>,
-    pub(crate) pin: Option<&'a dyn ToTokens>,
+pub(crate) struct Written<'a> {
+    /// Whether `threads` is there at all, and its value if it was one.
+    pub(crate) count: Option<Option<Count>>,
+    pub(crate) pin: Option<(&'a dyn ToTokens, bool)>,
 }
 
-/// Adds an error for each of the two that cannot be served.
-pub(crate) fn check(threads: &Threads<'_>, errors: &mut Errors) {
-    let before = not_there_yet(threads);
-    if before.is_empty() {
-        errors.keep(pin_has_threads(threads));
+/// What the two arguments ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Threads {
+    count: Option<Count>,
+    pin: bool,
+}
+
+impl Threads {
+    /// Adds an error if the two do not go together.
+    pub(crate) fn new(written: &Written<'_>, errors: &mut Errors) -> Self {
+        if let Written { pin: Some((arg, _)), count: None } = written {
+            // It would pin the one thread there is, which is rarely what was meant.
+            errors.push(in_argument(arg, "`pin` goes only together with `threads`"));
+        }
+        Self { count: written.count.flatten(), pin: written.pin.is_some_and(|(_, pin)| pin) }
     }
-    before.into_iter().for_each(|error| errors.push(error));
-}
 
-/// The gate: all that is not there yet, spanned at the argument that asks for it.
-fn not_there_yet(threads: &Threads<'_>) -> Vec<Error> {
-    let count = match threads.count {
-        Some((arg, Some(count))) if count != Count::Exactly(1) => Some((arg, "threads")),
-        _ => None,
-    };
-    let pin = threads.pin.map(|arg| (arg, "pin"));
-    let error = |(arg, name)| {
-        Error::new_spanned(arg, format!("`{name}` is not there yet: only one thread per runtime for now"))
-    };
-    count.into_iter().chain(pin).map(error).collect()
-}
+    /// Whether the body runs on threads that are started for it, and not on the one that calls the function.
+    pub(crate) fn are_started(self) -> bool {
+        self.pin || !matches!(self.count, None | Some(Count::Exactly(1)))
+    }
 
-/// `pin` alone would pin the one thread there is, which is rarely what was meant.
-fn pin_has_threads(threads: &Threads<'_>) -> syn::Result<()> {
-    match threads {
-        Threads { pin: Some(arg), count: None } => Err(in_argument(arg, "`pin` goes only together with `threads`")),
-        _ => Ok(()),
+    /// The calls on the builder; `krate` is the path of the runtime crate.
+    pub(crate) fn into_tokens(self, krate: &Path, site: Span) -> TokenStream {
+        let count = self.count.map(|count| match count {
+            // Without a suffix: the type is the builder's business.
+            Count::Exactly(count) => {
+                let count = proc_macro2::Literal::usize_unsuffixed(count);
+                quote_spanned!(site=> .threads(#count))
+            }
+            Count::Auto => quote_spanned!(site=> .threads(#krate::Threads::Auto)),
+        });
+        let pin = self.pin.then(|| quote_spanned!(site=> .pin(true)));
+        quote_spanned!(site=> #count #pin)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use proc_macro2::TokenStream;
     use quote::quote;
 
     use super::*;
 
-    fn written(count: Option<Count>, pin: bool, check: impl Fn(&Threads<'_>) -> Vec<String>) -> Vec<String> {
+    fn read(count: Option<Count>, pin: Option<bool>) -> (Threads, Vec<String>) {
         let tokens: TokenStream = quote!(argument);
-        check(&Threads { count: count.map(|count| (&tokens as _, Some(count))), pin: pin.then_some(&tokens as _) })
+        let mut errors = Errors::default();
+        let written = Written { count: count.map(Some), pin: pin.map(|pin| (&tokens as _, pin)) };
+        (Threads::new(&written, &mut errors), errors.lines())
     }
 
     #[test]
-    fn the_gate_is_open_for_one_thread_only() {
-        let gate = |threads: &Threads<'_>| not_there_yet(threads).iter().map(Error::to_string).collect();
-        assert_eq!(written(None, false, gate), [""; 0]);
-        assert_eq!(written(Some(Count::Exactly(1)), false, gate), [""; 0]);
-        assert_eq!(written(Some(Count::Exactly(2)), false, gate).len(), 1);
-        assert_eq!(written(Some(Count::Auto), true, gate).len(), 2);
+    fn one_thread_that_is_not_pinned_is_the_calling_one() {
+        let one = Some(Count::Exactly(1));
+        for (count, pin, started) in [
+            (None, None, false),
+            (one, None, false),
+            (one, Some(false), false),
+            (one, Some(true), true),
+            (Some(Count::Exactly(2)), None, true),
+            (Some(Count::Auto), Some(false), true),
+        ] {
+            let (threads, lines) = read(count, pin);
+            assert_eq!(lines, [""; 0]);
+            assert_eq!(threads.are_started(), started, "{count:?} {pin:?}");
+        }
     }
 
     #[test]
-    fn pin_needs_threads_even_behind_the_gate() {
-        let rule = |threads: &Threads<'_>| {
-            pin_has_threads(threads).err().map(|error| error.to_string()).into_iter().collect::<Vec<_>>()
-        };
-        assert_eq!(written(Some(Count::Auto), true, rule), [""; 0]);
-        assert_eq!(written(None, false, rule), [""; 0]);
-        assert!(written(None, true, rule)[0].starts_with("`pin` goes only together with `threads`"));
+    fn pin_needs_threads() {
+        for pin in [false, true] {
+            assert_eq!(read(None, Some(pin)).1, ["`pin` goes only together with `threads`"]);
+        }
+        // A count with a mistake in it is there all the same.
+        let tokens: TokenStream = quote!(argument);
+        let mut errors = Errors::default();
+        Threads::new(&Written { count: Some(None), pin: Some((&tokens, true)) }, &mut errors);
+        assert_eq!(errors.lines(), [""; 0]);
+    }
+
+    #[test]
+    fn the_builder_is_told_what_differs_from_its_defaults() {
+        let krate: Path = syn::parse_quote!(a::rt);
+        let calls = |count, pin| read(count, pin).0.into_tokens(&krate, Span::call_site()).to_string().replace(' ', "");
+        assert_eq!(calls(None, None), "");
+        assert_eq!(calls(Some(Count::Exactly(1)), Some(false)), ".threads(1)");
+        assert_eq!(calls(Some(Count::Auto), Some(true)), ".threads(a::rt::Threads::Auto).pin(true)");
     }
 }

@@ -1,17 +1,8 @@
-#[runtime::main(threads = 2)]
-async fn main() {}
-
-#[runtime::main(entries = 8, threads = "auto", crate = "runtime")]
-async fn auto() {}
-
-#[runtime::main(threads = 1, pin = true)]
-async fn pinned() {}
-
-#[runtime::main(threads = 8, pin = false)]
-async fn both() {}
-
 #[runtime::main(pin = true)]
 async fn pin_alone() {}
+
+#[runtime::main(pin = false)]
+async fn no_pin_alone() {}
 
 #[runtime::main(threads = 1, pin = "yes")]
 async fn pin_type() {}
@@ -19,5 +10,19 @@ async fn pin_type() {}
 #[runtime::main(threads = 0)]
 async fn none() {}
 
-#[runtime::test(threads = 2)]
-async fn test() {}
+#[runtime::main(threads = 2.5)]
+async fn fraction() {}
+
+#[runtime::main(threads = "all")]
+async fn all() {}
+
+#[runtime::main(threads = -1)]
+async fn negative() {}
+
+const COUNT: usize = 2;
+
+#[runtime::test(threads = COUNT)]
+async fn constant() {}
+
+#[runtime::main(threads = 2, threads = "auto", pin = 1)]
+async fn main() {}

@@ -6,6 +6,8 @@
 //! duel accept  [burst=64]                         CPU per connection that is accepted and closed
 //! duel hold    [burst=64]                         CPU per connection that is accepted and kept
 //! duel exec    [t=spawn1] [n=300000]              time per spawn, join and yield
+//! duel timer   [out=1000]                         time to arm and drop a timer; how late one of 1 ms is
+//! duel pingpong                                   a round trip between two threads
 //! duel all
 //! ```
 //!
@@ -36,8 +38,10 @@ fn run(mut args: Args) -> Result<()> {
         "accept" => net::accept(&mut args)?,
         "hold" => net::hold(&mut args)?,
         "exec" => exec::rows(&mut args)?,
+        "timer" => exec::timers(&mut args)?,
+        "pingpong" => exec::pingpong(&mut args)?,
         "all" => return all(args),
-        _ => return Err("usage: duel echo|connect|accept|hold|exec|all key=value…".into()),
+        _ => return Err("usage: duel echo|connect|accept|hold|exec|timer|pingpong|all key=value…".into()),
     }
     args.finish()
 }
@@ -46,7 +50,7 @@ fn run(mut args: Args) -> Result<()> {
 fn all(mut args: Args) -> Result<()> {
     let cycles = args.optional::<usize>("cycles")?;
     args.finish()?;
-    for command in ["echo", "connect", "accept", "hold", "exec"] {
+    for command in ["echo", "connect", "accept", "hold", "exec", "timer", "pingpong"] {
         let cycles = cycles.map(|cycles| format!("cycles={cycles}"));
         run(Args::parse([Some(command.to_owned()), cycles].into_iter().flatten()))?;
     }

@@ -18,6 +18,7 @@ const KNOWN: [(&str, &str, &[&str]); 12] = [
     ("ours", "ours", &[]),
     // Only for `echo`.
     ("ours-pooled", "ours", &["pooled=true"]),
+    ("ours-parks", "ours", &["spin=off"]),
     ("tokio", "peer-tokio", &[]),
     ("monoio", "peer-monoio", &[]),
     ("monoio-defer", "peer-monoio", &["ring=defer"]),
@@ -34,13 +35,25 @@ pub(crate) fn names(args: &mut Args, default: &str) -> Result<Vec<String>> {
 
 /// How `name` is run on the server's core.
 pub(crate) fn command(name: &str, arguments: &[String]) -> Result<Command> {
-    let (_, file, further) = KNOWN
-        .into_iter()
-        .find(|(known, ..)| *known == name)
-        .ok_or_else(|| format!("who={name}: it is one of {:?}", KNOWN.map(|(known, ..)| known)))?;
+    let (file, further) = find(name)?;
     let mut command = run_pinned(SERVER_CORE, &program(file)?);
     command.args(arguments).args(further);
     Ok(command)
+}
+
+/// How `name` is run on all cores.
+pub(crate) fn free_command(name: &str, arguments: &[String]) -> Result<Command> {
+    let (file, further) = find(name)?;
+    let mut command = Command::new(program(file)?);
+    command.args(arguments).args(further);
+    Ok(command)
+}
+
+fn find(name: &str) -> Result<(&'static str, &'static [&'static str])> {
+    let found = KNOWN.into_iter().find(|(known, ..)| *known == name);
+    let (_, file, further) =
+        found.ok_or_else(|| format!("who={name}: it is one of {:?}", KNOWN.map(|(known, ..)| known)))?;
+    Ok((file, further))
 }
 
 /// A server that is up.

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 #![cfg(test)]
 
+mod task;
 mod wake;
 
 use std::collections::VecDeque;

@@ -1,24 +1,23 @@
 //! The end of a runtime (I6, rulings 8, 14 and 15).
 //!
-//! Tasks first, all on this thread: each living task is woken, which brings it into the queue, and what is in the queue
-//! is dropped unrun. Then the ring: everything in flight is cancelled and reaped until the slots are empty or the limit
+//! Tasks first, all on this thread: the table names every one whose future exists, wherever its wakers are. Then the ring: everything in flight is cancelled and reaped until the slots are empty or the limit
 //! is reached. Only then does the door close. What destructors spawn or submit meanwhile is refused.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use super::KeepSigpipe;
+use crate::cell;
 use crate::context::{self, Context};
 use crate::driver::drop_quietly;
 use crate::ring::Wait;
+use crate::run_queue::TaskRef;
 use crate::sys;
 use crate::time;
 use crate::wake::{self, Arrival};
 
 /// How long one wait for cancelled operations lasts before the cancelling is repeated.
 const ROUND: Duration = Duration::from_millis(20);
-/// How long a thread that has begun to wake a task may take to hand it in, whatever the limit.
-const HAND_IN: Duration = Duration::from_millis(100);
 
 /// `limit` is for everything, `jobs_limit` for the jobs on the blocking pool.
 pub(super) fn shutdown(cx: &Context, limit: Duration, jobs_limit: Duration) -> usize {
@@ -32,7 +31,7 @@ pub(super) fn shutdown(cx: &Context, limit: Duration, jobs_limit: Duration) -> u
     let _sigpipe = KeepSigpipe::new(cx);
     let (deadline, jobs_deadline) = (time::after(limit), time::after(jobs_limit));
     cx.driver.close();
-    drop_tasks(cx, deadline);
+    drop_tasks(cx);
     drain(cx, deadline);
     end_residents(cx);
     cx.driver.close_pool();
@@ -50,35 +49,30 @@ pub(super) fn shutdown(cx: &Context, limit: Duration, jobs_limit: Duration) -> u
 fn forsake(cx: &Context) {
     let _entered = context::enter(cx);
     cx.driver.close();
-    drop_tasks(cx, Instant::now());
+    drop_tasks(cx);
     while !contained(|| cx.driver.forsake()) {}
     end_residents(cx);
     drop_timers(cx);
     cx.door.forsake();
 }
 
-fn drop_tasks(cx: &Context, deadline: Instant) {
-    let deadline = deadline.max(Instant::now() + HAND_IN);
+fn drop_tasks(cx: &Context) {
     loop {
         take_arrivals(cx);
-        if let Some(runnable) = cx.tasks.pop() {
-            // Contained: a destructor that panics does not keep the others from running.
-            drop(runnable);
-            continue;
+        for place in cx.tasks.places() {
+            // Contained: a waker that panics does not keep the others from being dropped.
+            contained(|| {
+                if let Some(task) = cx.tasks.at(place) {
+                    cell::cancel(cx, task);
+                }
+            });
         }
-        let wakers = cx.tasks.wakers();
-        if wakers.is_empty() {
+        // What was ready is over now: only the queue's references are left.
+        while let Some(task) = cx.tasks.pop() {
+            contained(|| cell::run(cx, task));
+        }
+        if cx.tasks.living() == 0 {
             return;
-        }
-        for waker in wakers {
-            waker.wake();
-        }
-        if cx.tasks.ready() == 0 {
-            // Other threads have begun to wake what is left, and hand it in within a few instructions of theirs.
-            if Instant::now() >= deadline {
-                return;
-            }
-            std::thread::yield_now();
         }
     }
 }
@@ -102,13 +96,14 @@ fn take_arrivals(cx: &Context) {
     }
 }
 
-fn receive(cx: &Context, arrival: Arrival<crate::run_queue::Runnable>) {
+fn receive(cx: &Context, arrival: Arrival<TaskRef>) {
     match arrival {
-        Arrival::Task(runnable) => drop(runnable),
+        Arrival::Task(task) => cell::receive(cx, task),
         Arrival::Orphan(user_data) => cx.driver.orphan(crate::slot::SlotKey::from_user_data(user_data)),
         Arrival::Errand(errand) => errand.run(),
+        Arrival::Stray(stray) => drop(stray),
         // All of them are dropped soon.
-        Arrival::Timer(_) | Arrival::Wake(_) => {}
+        Arrival::Timer(_) => {}
     }
 }
 
@@ -122,7 +117,7 @@ fn drain(cx: &Context, deadline: Instant) {
         while !contained(|| cx.driver.orphan_the_rest()) {}
         take_arrivals(cx);
         // Tasks that were woken by the above are dropped, not run.
-        drop_tasks(cx, deadline);
+        drop_tasks(cx);
         if cx.driver.is_drained() {
             return;
         }
@@ -144,7 +139,7 @@ fn drain(cx: &Context, deadline: Instant) {
             now_ns if now_ns < until => Wait::Until { deadline_ns: until, now_ns },
             _ => Wait::No,
         };
-        if cx.driver.visit(wait).is_err() {
+        if cx.driver.visit(wait, |waker| cell::wake_home(cx, waker)).is_err() {
             // A ring that cannot be entered cannot be drained: what is in flight is leaked.
             return;
         }

@@ -21,6 +21,7 @@ pub struct Read<B, F> {
     origin: F,
     at: usize,
     offset: u64,
+    index: Option<u16>,
 }
 
 impl<B: IoBufMut, F: Origin> Read<B, F> {
@@ -32,7 +33,13 @@ impl<B: IoBufMut, F: Origin> Read<B, F> {
     /// When `at` lies beyond the initialised bytes.
     pub fn new(origin: F, buf: B, at: usize, offset: u64) -> Self {
         assert!(at <= buf.init_len(), "a read can only go on behind initialised bytes");
-        Self { buf, origin, at, offset }
+        Self { buf, origin, at, offset, index: None }
+    }
+
+    /// The buffer lies in the memory that is registered under this index: `IORING_OP_READ_FIXED` (5.1).
+    pub fn registered(mut self, index: Option<u16>) -> Self {
+        self.index = index;
+        self
     }
 }
 
@@ -44,7 +51,12 @@ unsafe impl<B: IoBufMut, F: Origin> Op for Read<B, F> {
     fn entry(&mut self) -> squeue::Entry {
         let len = (self.buf.capacity() - self.at).min(MAX_BYTES) as u32;
         let start = self.buf.stable_mut_ptr().wrapping_add(self.at);
-        opcode::Read::new(types::Fd(self.origin.raw_fd()), start, len).offset(self.offset).build()
+        let fd = types::Fd(self.origin.raw_fd());
+        match self.index {
+            // Of no bytes at all it would be a bad address.
+            Some(index) if len > 0 => opcode::ReadFixed::new(fd, start, len, index).offset(self.offset).build(),
+            _ => opcode::Read::new(fd, start, len).offset(self.offset).build(),
+        }
     }
 
     fn complete(mut self, cqe: Cqe) -> Self::Output {

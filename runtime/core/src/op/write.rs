@@ -19,12 +19,19 @@ pub struct Write<B, F> {
     origin: F,
     skip: usize,
     offset: u64,
+    index: Option<u16>,
 }
 
 impl<B: IoBuf, F: Origin> Write<B, F> {
     /// Writes at `offset`, which is [`NO_OFFSET`](super::read::NO_OFFSET) for pipes.
     pub fn new(origin: F, buf: B, skip: usize, offset: u64) -> Self {
-        Self { buf, origin, skip, offset }
+        Self { buf, origin, skip, offset, index: None }
+    }
+
+    /// The buffer lies in the memory that is registered under this index: `IORING_OP_WRITE_FIXED` (5.1).
+    pub fn registered(mut self, index: Option<u16>) -> Self {
+        self.index = index;
+        self
     }
 }
 
@@ -36,7 +43,14 @@ unsafe impl<B: IoBuf, F: Origin> Op for Write<B, F> {
     fn entry(&mut self) -> squeue::Entry {
         let bytes = &buf::bytes(&self.buf)[self.skip..];
         let len = bytes.len().min(MAX_BYTES) as u32;
-        opcode::Write::new(types::Fd(self.origin.raw_fd()), bytes.as_ptr(), len).offset(self.offset).build()
+        let fd = types::Fd(self.origin.raw_fd());
+        match self.index {
+            // Of no bytes at all it would be a bad address.
+            Some(index) if len > 0 => {
+                opcode::WriteFixed::new(fd, bytes.as_ptr(), len, index).offset(self.offset).build()
+            }
+            _ => opcode::Write::new(fd, bytes.as_ptr(), len).offset(self.offset).build(),
+        }
     }
 
     fn complete(self, cqe: Cqe) -> Self::Output {

@@ -4,11 +4,14 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::OnceLock;
+use std::thread::available_parallelism;
 
 use io_uring::{IoUring, Probe, opcode};
 
 use super::Features;
 use super::enter::Entrance;
+use crate::op::send_zc::ZeroCopy;
 use crate::pooled::pool::Shape;
 use crate::sys;
 
@@ -17,6 +20,7 @@ const KERNEL_FLOOR: (u32, u32) = (6, 1);
 const MIN_ENTRIES: u32 = 8;
 /// The kernel's bound on the completion queue (`IORING_MAX_CQ_ENTRIES`).
 const MAX_CQ_ENTRIES: u32 = 65536;
+const WORKERS_PER_CPU: u32 = 4;
 /// How often, and how long apart, the smallest ring is tried while the locked memory of rings that are gone comes back.
 const ENOMEM_TRIES: u32 = 20;
 const ENOMEM_PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
@@ -28,6 +32,9 @@ pub struct Setup {
     pub entries: u32,
     /// Entries of the completion queue; 0 means four times `entries`, at most 65536.
     pub cq_entries: u32,
+    /// The most bounded and unbounded workers of the kernel for this thread, 0 meaning the default; `None` leaves the
+    /// thread as it is.
+    pub io_workers: Option<[u32; 2]>,
     /// Test hook: set-up calls fail with `EINVAL` while they ask for one of these flags (`IORING_SETUP_*`).
     pub refuse_flags: u32,
     /// Test hook: every set-up call fails with this errno.
@@ -146,6 +153,7 @@ fn finish(ring: IoUring, flags: Flags, setup: &Setup) -> Result<(IoUring, Entran
         no_iowait: params.is_feature_no_iowait(),
         taskrun_flag: flags.taskrun_flag,
         defer_taskrun: flags.defer_taskrun,
+        zero_copy: ZeroCopy::Missing,
     };
     if !(params.is_feature_ext_arg() && params.is_feature_nodrop()) {
         return Err(StartError::too_old("timeouts of io_uring_enter or lossless completions"));
@@ -157,13 +165,42 @@ fn finish(ring: IoUring, flags: Flags, setup: &Setup) -> Result<(IoUring, Entran
             return Err(StartError::too_old(name));
         }
     }
+    let features = Features { zero_copy: zero_copy(&probe, setup), ..features };
     let mut entrance = Entrance::new(ring.as_raw_fd());
     // A filter may allow the set-up only; the first enter of the run loop would be too late to say so.
     if let Err(error) = entrance.test() {
         entrance.close();
         return Err(StartError::unusable("io_uring_enter", &error));
     }
+    if let Some(workers) = setup.io_workers {
+        bound_workers(&ring, workers);
+    }
     Ok((ring, entrance, features))
+}
+
+/// The bounds are the thread's and outlive the ring, so they are set with each one. One that the kernel does not take does
+/// not keep a runtime from working.
+fn bound_workers(ring: &IoUring, [bounded, unbounded]: [u32; 2]) {
+    static CPUS: OnceLock<u32> = OnceLock::new();
+    let bounded = if bounded == 0 {
+        // What may be used, not what is there: it counts affinity and the quota of a container.
+        WORKERS_PER_CPU * CPUS.get_or_init(|| available_parallelism().map_or(1, |n| n.get() as u32))
+    } else {
+        bounded
+    };
+    let _ = ring.submitter().register_iowq_max_workers(&mut [bounded, unbounded]);
+}
+
+fn zero_copy(probe: &Probe, setup: &Setup) -> ZeroCopy {
+    let code = opcode::SendZc::CODE;
+    if !probe.is_supported(code) || setup.missing_opcodes.contains(&code) {
+        ZeroCopy::Missing
+    } else if sys::kernel_version() < (6, 2) {
+        // It refuses the flag that asks for reports.
+        ZeroCopy::Silent
+    } else {
+        ZeroCopy::Reporting
+    }
 }
 
 /// Opcodes without which nothing works, and their names.

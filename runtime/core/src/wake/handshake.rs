@@ -59,10 +59,15 @@ impl Handshake {
         }
     }
 
+    /// Called by the owner: whether a [`take`](Self::take) would say yes.
+    pub(crate) fn is_notified(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == NOTIFIED
+    }
+
     /// Called by the owner: whether something was handed in since the last time.
     pub(crate) fn take(&self) -> bool {
         // A plain load first: the usual answer is no.
-        self.state.load(Ordering::Relaxed) == NOTIFIED && self.state.swap(AWAKE, Ordering::AcqRel) == NOTIFIED
+        self.is_notified() && self.state.swap(AWAKE, Ordering::AcqRel) == NOTIFIED
     }
 
     /// Called by the owner before it sleeps.

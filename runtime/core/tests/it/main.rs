@@ -2,6 +2,7 @@
 //! run in a process of their own (`support::in_child`).
 
 mod alloc;
+mod io_script;
 mod kit;
 mod raw;
 mod scene;
@@ -9,21 +10,40 @@ mod scene;
 mod support;
 
 mod cancel;
+mod channels;
 mod driver;
 mod driver_ops;
 mod executor;
 mod executor_handles;
 mod executor_panics;
 mod executor_two;
+mod fixed;
+mod foreign;
 mod fork;
+mod io_model;
+mod io_read;
+mod io_steady;
+mod io_write;
 mod join_set;
+mod local;
+mod long_polls;
 mod regressions;
 mod review;
 mod shutdown;
 mod shutdown_faults;
 mod shutdown_process;
 mod shutdown_threads;
+mod signal;
 mod soak;
+mod spawn_on;
+mod spin;
 mod startup;
 mod steady_state;
+mod task_cell;
+mod task_local;
+mod threads;
+mod threads_end;
+mod threads_place;
 mod timer;
+mod workers;
+mod zero_copy;

@@ -23,7 +23,7 @@ use crate::scene::{Guards, connected, pend_on_everything, poll_once, timed};
 use crate::support::{eventually, fds, in_child, threads, watchdog};
 
 const LIMIT: Duration = Duration::from_secs(40);
-const AT_ONCE: Duration = Duration::from_secs(1);
+const AT_ONCE: Duration = Duration::from_secs(2);
 
 #[test]
 fn a_runtime_dropped_in_mid_flight_ends_at_once_and_leaves_nothing() {

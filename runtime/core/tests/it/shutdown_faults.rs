@@ -16,7 +16,7 @@ use crate::scene::{Guards, connected, pend_on_everything, poll_once, timed};
 use crate::support::{eventually, fds, in_child, watchdog};
 
 const LIMIT: Duration = Duration::from_secs(40);
-const AT_ONCE: Duration = Duration::from_secs(1);
+const AT_ONCE: Duration = Duration::from_secs(2);
 
 #[test]
 fn shortages_of_the_kernel_while_draining_leave_nothing_behind() {

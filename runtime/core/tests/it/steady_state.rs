@@ -3,7 +3,8 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use runtime::net::TcpStream;
+use runtime::io::FixedBufs;
+use runtime::net::{TcpListener, TcpStream};
 use runtime::pipe::pipe;
 
 use crate::alloc;
@@ -29,6 +30,38 @@ fn operations_allocate_nothing() {
                 (back, out) = (read.1, wrote.1);
             }
             assert_eq!(alloc::calls() - before, 0, "allocations in a thousand reads and writes");
+        });
+    });
+}
+
+#[test]
+fn zero_copy_sends_and_registered_buffers_allocate_nothing() {
+    in_child("steady_state::zero_copy_sends_and_registered_buffers_allocate_nothing", LIMIT, || {
+        let rt = runtime::Runtime::new().unwrap();
+        rt.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let tx = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (rx, _) = listener.accept().await.unwrap();
+            tx.set_zc_threshold(1);
+            let bufs = FixedBufs::new(2, 4096).unwrap();
+            let (mut out, mut back) = (vec![7u8; 64], Vec::with_capacity(64));
+            let mut before = 0;
+            for round in 0..2_000 {
+                if round == 1_000 {
+                    before = alloc::calls();
+                }
+                let (read, wrote) = futures::join!(rx.read(back), tx.write_all_zc(out));
+                assert_eq!(read.0.unwrap(), 64);
+                wrote.0.unwrap();
+                (back, out) = (read.1, wrote.1);
+                let mut fixed = bufs.lease().await;
+                fixed.resize(64);
+                let (read, wrote) = futures::join!(rx.read(back), tx.write_all_zc(fixed));
+                assert_eq!(read.0.unwrap(), 64);
+                wrote.0.unwrap();
+                back = read.1;
+            }
+            assert_eq!(alloc::calls() - before, 0, "allocations in two thousand sends");
         });
     });
 }

@@ -125,6 +125,8 @@ impl World {
                 continue;
             }
             let (one, other) = (Rc::new(one), Rc::new(other));
+            one.set_zc_threshold(1);
+            other.set_zc_threshold(1);
             for (from, to) in [(&one, &other), (&other, &one)] {
                 let (tx, rx) = (Some(Tx::Tcp(Rc::clone(from))), Some(Rx::Tcp(Rc::clone(to))));
                 self.lines.push(Line { link: Rc::new(RefCell::new(Link::new())), tx, rx });
@@ -142,7 +144,7 @@ impl World {
         let len = 1 + rng.below(CELL as u64) as usize;
         match rng.below(20) {
             0..=5 => match &line.tx {
-                Some(tx) => write_job(tx.clone(), Rc::clone(&line.link), len, rng.below(3) > 0),
+                Some(tx) => write_job(tx.clone(), Rc::clone(&line.link), len, rng.below(3) > 0, rng.below(3) == 0),
                 None => sleep_job(rng),
             },
             6..=11 => match &line.rx {
@@ -319,7 +321,7 @@ impl Drop for Writing {
     }
 }
 
-fn write_job(tx: Tx, link: Shared<Link>, len: usize, whole: bool) -> Job {
+fn write_job(tx: Tx, link: Shared<Link>, len: usize, whole: bool, zero_copy: bool) -> Job {
     job(async move {
         // At the first poll, so that the order of the positions is the order in which the writes queue up.
         let positions = link.borrow_mut().take(len);
@@ -328,6 +330,8 @@ fn write_job(tx: Tx, link: Shared<Link>, len: usize, whole: bool) -> Job {
         let BufResult(result, buf) = match (&tx, whole) {
             (Tx::Pipe(tx), true) => tx.write_all(buf).await.map(|()| len),
             (Tx::Pipe(tx), false) => tx.write(buf).await,
+            (Tx::Tcp(tx), true) if zero_copy => tx.write_all_zc(buf).await.map(|()| len),
+            (Tx::Tcp(tx), false) if zero_copy => tx.write_zc(buf).await,
             (Tx::Tcp(tx), true) => tx.write_all(buf).await.map(|()| len),
             (Tx::Tcp(tx), false) => tx.write(buf).await,
         };
