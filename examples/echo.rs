@@ -1,4 +1,4 @@
-//! Sends back what each client sends, from one multishot accept stream.
+//! Sends back what each client sends, from one multishot accept stream, without a buffer of its own.
 //!
 //! ```text
 //! cargo run --release --example echo                  # listens on 127.0.0.1:8080
@@ -31,12 +31,12 @@ async fn serve(stream: TcpStream) {
 }
 
 async fn echo(stream: &TcpStream) -> std::io::Result<()> {
-    let mut buf = Vec::with_capacity(16 * 1024);
     loop {
-        let (n, data) = stream.read(buf).await.into_result()?;
-        if n == 0 {
+        // Received in memory of the runtime's pool, sent from there, and given back when the write is over.
+        let data = stream.recv().await?;
+        if data.is_empty() {
             return Ok(());
         }
-        (_, buf) = stream.write_all(data).await.into_result()?;
+        stream.write_all(data).await.0?;
     }
 }

@@ -8,6 +8,8 @@ mod tcp;
 mod traits;
 mod transfer;
 
+pub use runtime_core::receiver::{Recv, RecvStream};
+
 pub use addr::{ToSocketAddrs, lookup_host};
 pub use tcp::dispatch::Dispatch;
 pub use tcp::listener::{Accept, Incoming, ListenerOptions, TcpListener};

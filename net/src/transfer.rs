@@ -20,6 +20,7 @@ use runtime_core::op::poll_add::{POLLIN, POLLOUT};
 use runtime_core::op::recv::RecvVectored;
 use runtime_core::op::send::SendVectored;
 use runtime_core::op::{Kind, Rung};
+use runtime_core::receiver::{self, Served};
 use runtime_core::submit::submit;
 use runtime_core::sys;
 
@@ -83,8 +84,12 @@ pub(crate) async fn read_vectored<B: IoBufMut>(duplex: &Arc<Duplex>, mut bufs: V
         return BufResult(Ok(0), bufs);
     }
     let mut held = duplex.acquire(Direction::Read).await;
-    if let Some(result) = serve_vectored(&mut held, &mut bufs) {
-        return BufResult(result, bufs);
+    loop {
+        match serve_vectored(&mut held, &mut bufs) {
+            Served::Done(result) => return BufResult(result, bufs),
+            Served::Nothing => receiver::filled(&held).await,
+            Served::Nobody => break,
+        }
     }
     loop {
         let result;
@@ -98,28 +103,41 @@ pub(crate) async fn read_vectored<B: IoBufMut>(duplex: &Arc<Duplex>, mut bufs: V
     }
 }
 
-fn serve_vectored<B: IoBufMut>(held: &mut Held, bufs: &mut [B]) -> Option<io::Result<usize>> {
+fn serve_vectored<B: IoBufMut>(held: &mut Held, bufs: &mut [B]) -> Served {
     let mut total = None;
+    let mut done = false;
     for buf in bufs.iter_mut() {
         if buf.capacity() == 0 {
             continue;
         }
-        match (held.serve(buf, 0, false), total) {
-            (Some(Ok(n)), _) => total = Some(total.unwrap_or(0) + n),
+        if done {
+            // Buffers behind the last bytes hold nothing of this read.
+            buf::fill(buf, &[]);
+            continue;
+        }
+        let served = match held.serve(buf, 0, false) {
+            Some(result) => Served::Done(result),
+            None => receiver::serve(held, buf, 0, false),
+        };
+        match (served, total) {
+            // The end comes again by itself.
+            (Served::Done(Ok(0)), Some(_)) => done = buf::fill(buf, &[]) == 0,
+            (Served::Done(Ok(n)), _) => {
+                total = Some(total.unwrap_or(0) + n);
+                // A buffer that is not full was the last that there were bytes for, and those behind it stay empty.
+                done = n < buf.capacity();
+            }
             // The error is told once: only as the first thing.
-            (Some(Err(error)), None) => return Some(Err(error)),
-            (Some(Err(error)), Some(_)) => {
+            (Served::Done(Err(error)), None) => return Served::Done(Err(error)),
+            (Served::Done(Err(error)), Some(_)) => {
                 held.keep_error(error.raw_os_error().unwrap_or(0));
-                break;
+                done = buf::fill(buf, &[]) == 0;
             }
-            // Buffers behind the residue hold nothing of this read.
-            (None, Some(_)) => {
-                buf::fill(buf, &[]);
-            }
-            (None, None) => return None,
+            (Served::Nobody | Served::Nothing, Some(_)) => done = buf::fill(buf, &[]) == 0,
+            (served, None) => return served,
         }
     }
-    total.map(Ok)
+    total.map_or(Served::Nobody, |n| Served::Done(Ok(n)))
 }
 
 pub(crate) async fn write_vectored<B: IoBuf>(duplex: &Arc<Duplex>, mut bufs: Vec<B>) -> BufResult<usize, Vec<B>> {

@@ -17,13 +17,12 @@
 //! }
 //!
 //! async fn echo(stream: TcpStream) -> std::io::Result<()> {
-//!     let mut buf = Vec::with_capacity(16 * 1024);
 //!     loop {
-//!         let (n, data) = stream.read(buf).await.into_result()?; // the buffer moves in and comes back
-//!         if n == 0 {
+//!         let data = stream.recv().await?; // a pooled buffer; goes back when dropped
+//!         if data.is_empty() {
 //!             return Ok(());
 //!         }
-//!         buf = stream.write_all(data).await.into_result()?.1;
+//!         stream.write_all(data).await.0?; // buffers move in and come back in `.1`
 //!     }
 //! }
 //! ```
@@ -34,6 +33,9 @@
 //! and gives it back with the result, as a [`BufResult`](io::BufResult). Anything that is an [`IoBuf`](io::IoBuf) can
 //! be written, anything that is an [`IoBufMut`](io::IoBufMut) can be read into; [`slice`](io::IoBuf::slice) restricts
 //! an operation to a part.
+//!
+//! [`recv`](net::TcpStream::recv) needs no buffer: it returns a [`Pooled`](io::Pooled), a piece of memory that the kernel
+//! has picked from the runtime's pool. A thousand idle connections need no thousand buffers then.
 //!
 //! # Sources and sinks
 //!
@@ -70,6 +72,7 @@
 //! | dropped | what happens |
 //! |---|---|
 //! | `accept`, `Incoming::next`, `Dispatch::next` | the connection stays in the listener's queue |
+//! | `recv`, `RecvStream::next` | the bytes stay with the stream, also when it moves to another thread |
 //! | `read`, `read_exact`, `peek` | bytes that had arrived are what the next read returns, in order |
 //! | `read_until`, `read_line`, `Lines::next` | a line of which only some has come stays in the reader |
 //! | `write`, `write_all` | any part may have been sent; later writes never overtake it |
@@ -177,6 +180,7 @@ pub mod io {
     pub use runtime_core::fixed::{FixedBuf, FixedBufs, Lease};
     pub use runtime_core::foreign::{Async, Ready};
     pub use runtime_core::io::*;
+    pub use runtime_core::pooled::Pooled;
 }
 
 /// Signals of the process.

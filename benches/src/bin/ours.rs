@@ -33,12 +33,18 @@ fn run(mut args: Args) -> Result<()> {
 
 async fn echo(mut args: Args) -> Result<()> {
     let buffer_len = args.value("buf", 16 << 10)?;
+    let pooled = args.value("pooled", false)?;
     serve::expect(&mut args, "requests")?;
     let listener = listen(args)?;
     runtime::spawn(async move {
         let mut incoming = listener.incoming();
         while let Some(stream) = incoming.next().await {
-            runtime::spawn(connection(accepted(stream), buffer_len));
+            let stream = accepted(stream);
+            if pooled {
+                runtime::spawn(pooled_connection(stream));
+            } else {
+                runtime::spawn(connection(stream, buffer_len));
+            }
         }
     });
     print_counts("requests", serve::last_counted().await);
@@ -57,6 +63,16 @@ async fn connection(stream: TcpStream, buffer_len: usize) {
         serve::count();
         buffer = written.1;
         buffer.clear();
+    }
+}
+
+async fn pooled_connection(stream: TcpStream) {
+    loop {
+        let Ok(data) = stream.recv().await else { return };
+        if data.is_empty() || stream.write_all(data).await.0.is_err() {
+            return;
+        }
+        serve::count();
     }
 }
 

@@ -9,7 +9,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use runtime_core::buf::{BufResult, IoBuf, IoBufMut};
-use runtime_core::duplex::Duplex;
+use runtime_core::duplex::{Duplex, Reader};
+use runtime_core::receiver::{self, Recv, RecvStream};
 use runtime_core::sys;
 use socket2::SockRef;
 
@@ -17,14 +18,14 @@ use super::stream::{TcpStream, inet};
 use crate::transfer::{self, Receive, Transmit, WriteAll, zero_copy};
 
 pub(crate) fn split(stream: TcpStream) -> (OwnedReadHalf, OwnedWriteHalf) {
-    let duplex = stream.into_duplex();
-    let read = OwnedReadHalf { duplex: Arc::clone(&duplex), _not_sync: PhantomData };
-    (read, OwnedWriteHalf { duplex: Some(duplex), _not_sync: PhantomData })
+    let reader = stream.into_reader();
+    let write = OwnedWriteHalf { duplex: Some(Arc::clone(&reader)), _not_sync: PhantomData };
+    (OwnedReadHalf { duplex: reader, _not_sync: PhantomData }, write)
 }
 
 /// The reading half of a [`TcpStream`]; each half may be on a thread of its own.
 pub struct OwnedReadHalf {
-    duplex: Arc<Duplex>,
+    duplex: Reader,
     _not_sync: PhantomData<Cell<()>>,
 }
 
@@ -47,6 +48,24 @@ impl OwnedReadHalf {
     /// As there.
     pub fn read<B: IoBufMut>(&self, buf: B) -> Receive<'_, B> {
         transfer::read(&self.duplex, buf)
+    }
+
+    /// See [`TcpStream::recv`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    ///
+    /// # Cancel safety
+    ///
+    /// As there.
+    pub fn recv(&self) -> Recv<'_> {
+        receiver::recv(&self.duplex)
+    }
+
+    /// See [`TcpStream::recv_stream`].
+    pub fn recv_stream(&self) -> RecvStream<'_> {
+        receiver::recv_stream(&self.duplex)
     }
 
     /// See [`TcpStream::read_exact`].
@@ -94,7 +113,7 @@ impl OwnedReadHalf {
     ///
     /// `NotConnected` when it is gone.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        inet(SockRef::from(&*self.duplex).peer_addr()?)
+        inet(SockRef::from(&**self.duplex).peer_addr()?)
     }
 
     /// Joins the halves of one stream again; the writing direction stays open.
@@ -108,7 +127,7 @@ impl OwnedReadHalf {
             return Err(ReuniteError(self, write));
         }
         write.into_duplex();
-        Ok(TcpStream::from_duplex(self.duplex))
+        Ok(TcpStream::from_reader(self.duplex))
     }
 }
 

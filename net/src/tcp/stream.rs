@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runtime_core::buf::{BufResult, IoBuf, IoBufMut};
-use runtime_core::duplex::Duplex;
+use runtime_core::duplex::{Duplex, Reader};
 use runtime_core::ladder::ready;
 use runtime_core::op::connect::Connect;
 use runtime_core::op::poll_add::POLLOUT;
+use runtime_core::receiver::{self, Recv, RecvStream};
 use runtime_core::submit::submit;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
@@ -46,7 +47,7 @@ use crate::transfer::{self, Receive, Transmit, WriteAll, zero_copy};
 /// # }).unwrap();
 /// ```
 pub struct TcpStream {
-    duplex: Arc<Duplex>,
+    duplex: Reader,
     /// `Send` but not `Sync`: operations belong to the thread that the handle is on.
     _not_sync: PhantomData<Cell<()>>,
 }
@@ -65,15 +66,19 @@ impl TcpStream {
     }
 
     pub(crate) fn from_duplex(duplex: Arc<Duplex>) -> Self {
-        Self { duplex, _not_sync: PhantomData }
+        Self { duplex: Reader::new(duplex), _not_sync: PhantomData }
     }
 
-    pub(crate) fn into_duplex(self) -> Arc<Duplex> {
+    pub(crate) fn into_reader(self) -> Reader {
         self.duplex
     }
 
+    pub(crate) fn from_reader(duplex: Reader) -> Self {
+        Self { duplex, _not_sync: PhantomData }
+    }
+
     fn socket(&self) -> SockRef<'_> {
-        SockRef::from(&*self.duplex)
+        SockRef::from(&**self.duplex)
     }
 
     /// Connects to the first of the addresses that accepts.
@@ -112,10 +117,10 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// [`InUseError`], which has the stream, while an operation that was dropped is not settled yet, and when one has
-    /// left bytes that only this stream can return: read first.
+    /// [`InUseError`], which has the stream, while an operation that was dropped is not settled yet, and when one, or a
+    /// standing receive of [`recv`](Self::recv), has brought bytes that only this stream can return: read first.
     pub fn into_std(self) -> Result<std::net::TcpStream, InUseError> {
-        match self.duplex.into_fd() {
+        match receiver::into_fd(self.duplex) {
             Ok(fd) => Ok(fd.into()),
             Err(duplex) => Err(InUseError { stream: Self::from_duplex(duplex) }),
         }
@@ -138,6 +143,77 @@ impl TcpStream {
     #[doc(alias = "IORING_OP_RECV")]
     pub fn read<B: IoBufMut>(&self, buf: B) -> Receive<'_, B> {
         transfer::read(&self.duplex, buf)
+    }
+
+    /// Receives what there is, or waits for it, in memory of the runtime's pool; empty at the end of the stream.
+    ///
+    /// The first call leaves a receive standing: from then on the kernel receives ahead, without a submission per call, into
+    /// memory that is packed densely and shared by all connections of the thread. When the program takes the bytes more
+    /// slowly than they come, the receive is taken back above a bound (1 MiB, plus what one visit to the kernel brings), and
+    /// the peer is held up. A pool that is used up delays nobody: it grows to a bound (64 MiB), beyond which bytes come in
+    /// memory of their own.
+    ///
+    /// Mixes with [`read`](Self::read), [`peek`](Self::peek) and the others in any order; those copy out of what was
+    /// received ahead then.
+    ///
+    /// Needs Linux 6.0 for standing receives; before 6.12 the pool has blocks of 16 KiB, each filled once.
+    ///
+    /// # Errors
+    ///
+    /// The socket's own, such as `ConnectionReset`, after the bytes that came before.
+    ///
+    /// # Cancel safety
+    ///
+    /// Bytes that arrived stay with the stream.
+    ///
+    /// # Panics
+    ///
+    /// When polled outside a runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use runtime_net::{TcpListener, TcpStream};
+    /// # runtime_core::exec::Builder::new().build().unwrap().block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let client = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (server, _) = listener.accept().await?;
+    /// client.write_all("ping").await.0?;
+    /// let data = server.recv().await?;
+    /// assert_eq!(&data[..], b"ping");
+    /// server.write_all(data).await.0?; // as it is; the memory goes back to the pool afterwards
+    /// # drop(server);
+    /// assert_eq!(&client.recv().await?[..], b"ping");
+    /// assert!(client.recv().await?.is_empty());
+    /// # std::io::Result::Ok(())
+    /// # }).unwrap();
+    /// ```
+    #[doc(alias = "IORING_RECV_MULTISHOT")]
+    pub fn recv(&self) -> Recv<'_> {
+        receiver::recv(&self.duplex)
+    }
+
+    /// What [`recv`](Self::recv) returns, as a stream that ends with the connection.
+    ///
+    /// ```
+    /// # use runtime_net::{TcpListener, TcpStream};
+    /// # runtime_core::exec::Builder::new().build().unwrap().block_on(async {
+    /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// # let client = TcpStream::connect(listener.local_addr()?).await?;
+    /// # let (server, _) = listener.accept().await?;
+    /// # client.write_all("ping").await.0?;
+    /// # drop(client);
+    /// let mut total = 0;
+    /// let mut incoming = server.recv_stream();
+    /// while let Some(data) = incoming.next().await {
+    ///     total += data?.len();
+    /// }
+    /// assert_eq!(total, 4);
+    /// # std::io::Result::Ok(())
+    /// # }).unwrap();
+    /// ```
+    pub fn recv_stream(&self) -> RecvStream<'_> {
+        receiver::recv_stream(&self.duplex)
     }
 
     /// Reads until the buffer's whole capacity is filled.

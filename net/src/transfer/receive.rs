@@ -1,9 +1,10 @@
-//! One read of a stream: residue first, then a RECV into the caller's buffer.
+//! One read of a stream: residue first, then what a standing receive has brought, or a RECV into the caller's buffer.
 //!
 //! ```text
 //!  waiting for the direction ──▶ in flight ──▶ done
-//!                                 ▲     │ would block (no kernel that we support says so)
-//!                                 └─────┘ by way of a poll
+//!                       │         ▲     │ would block (no kernel that we support says so)
+//!                       │         └─────┘ by way of a poll
+//!                       └──▶ waiting for the standing receive, if there is one ──▶ done
 //! ```
 
 use std::fmt;
@@ -20,6 +21,7 @@ use runtime_core::fd::Origin;
 use runtime_core::op::poll_add::{POLLIN, PollAdd};
 use runtime_core::op::recv::Recv;
 use runtime_core::op::{Cqe, Kind, Op, Rung};
+use runtime_core::receiver::{self, Served};
 use runtime_core::submit::Flight;
 use runtime_core::wait::Ticket;
 
@@ -59,8 +61,16 @@ pub struct Receive<'a, B: IoBufMut> {
     /// Bytes that are in the buffer already.
     at: usize,
     flight: Flight<Recv<B, Held>>,
-    /// Only where the kernel did not wait by itself.
-    poll: Option<Box<Flight<PollAdd<Held>>>>,
+    /// Only where it does not wait for an operation of its own.
+    rare: Option<Box<Rare>>,
+}
+
+/// What else a read may wait for.
+enum Rare {
+    /// A poll, where the kernel did not wait by itself.
+    Poll(Flight<PollAdd<Held>>),
+    /// The standing receive of the stream.
+    Standing(Held),
 }
 
 // Nothing in it is pinned: the buffer is moved into the operation's slot.
@@ -69,7 +79,7 @@ impl<B: IoBufMut> Unpin for Receive<'_, B> {}
 impl<'a, B: IoBufMut> Receive<'a, B> {
     #[inline]
     pub(crate) fn new(duplex: &'a Arc<Duplex>, buf: B, extent: Extent) -> Self {
-        Self { duplex, ticket: None, extent, buf: Some(buf), at: 0, flight: Flight::none(), poll: None }
+        Self { duplex, ticket: None, extent, buf: Some(buf), at: 0, flight: Flight::none(), rare: None }
     }
 
     #[inline(always)]
@@ -99,12 +109,21 @@ impl<'a, B: IoBufMut> Receive<'a, B> {
         self.advance(held, buf, task)
     }
 
-    fn advance(&mut self, mut held: Held, mut buf: B, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
+    fn advance(&mut self, mut held: Held, mut buf: B, task: &mut Task<'_>) -> Poll<BufResult<usize, B>> {
         loop {
             if self.at == buf.capacity() {
                 return Poll::Ready(BufResult(Ok(self.at), buf));
             }
-            let Some(result) = held.serve(&mut buf, self.at, self.extent == Extent::Peek) else { break };
+            let peek = self.extent == Extent::Peek;
+            let served = match held.serve(&mut buf, self.at, peek) {
+                Some(result) => Served::Done(result),
+                None => receiver::serve(&held, &mut buf, self.at, peek),
+            };
+            let result = match served {
+                Served::Done(result) => result,
+                Served::Nobody => break,
+                Served::Nothing => return self.wait(held, buf, task),
+            };
             coop::spend(*result.as_ref().unwrap_or(&0));
             match self.settle(result) {
                 Settled::Done(result) => return Poll::Ready(BufResult(result, buf)),
@@ -121,7 +140,13 @@ impl<'a, B: IoBufMut> Receive<'a, B> {
 
     /// An operation ended with an error, or with a part of what is wanted.
     #[cold]
-    fn go_on(&mut self, result: io::Result<usize>, held: Held, buf: B, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
+    fn go_on(
+        &mut self,
+        result: io::Result<usize>,
+        held: Held,
+        buf: B,
+        task: &mut Task<'_>,
+    ) -> Poll<BufResult<usize, B>> {
         let result = match result {
             // The end of the stream, or an error that the kernel has told a dropped write and tells nobody again.
             Ok(0) => held.take_end().map_or(Ok(0), Err),
@@ -134,14 +159,44 @@ impl<'a, B: IoBufMut> Receive<'a, B> {
         }
     }
 
+    /// The standing receive has nothing yet.
+    fn wait(&mut self, held: Held, buf: B, task: &mut Task<'_>) -> Poll<BufResult<usize, B>> {
+        let ready = receiver::poll_filled(&held, task).is_ready();
+        self.rare = Some(Box::new(Rare::Standing(held)));
+        self.buf = Some(buf);
+        if ready {
+            task.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
     #[cold]
-    fn polled(&mut self, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
-        let Some(poll) = &mut self.poll else { unreachable!("asked before") };
-        // An error of the poll shows itself in the operation that is tried again.
-        let (_events, held) = ready!(poll.poll(task));
-        self.poll = None;
-        let buf = self.buf.take().expect("kept beside the poll");
+    fn polled(&mut self, task: &mut Task<'_>) -> Poll<BufResult<usize, B>> {
+        let held = match self.rare.as_deref_mut() {
+            // An error of the poll shows itself in the operation that is tried again.
+            Some(Rare::Poll(poll)) => ready!(poll.poll(task)).1,
+            Some(Rare::Standing(held)) => {
+                ready!(receiver::poll_filled(held, task));
+                let Some(rare) = self.rare.take() else { unreachable!("looked at above") };
+                let Rare::Standing(held) = *rare else { unreachable!("looked at above") };
+                held
+            }
+            None => unreachable!("asked before"),
+        };
+        self.rare = None;
+        let buf = self.buf.take().expect("kept beside it");
         self.advance(held, buf, task)
+    }
+
+    /// What a read that is given up has gathered from the standing receive comes before the rest of that.
+    #[cold]
+    fn give_back(&mut self) {
+        if let Some(Rare::Standing(held)) = self.rare.as_deref_mut() {
+            receiver::stop_waiting(held);
+            if let Some(buf) = self.buf.as_ref().filter(|_| self.at > 0) {
+                held.keep_data(&buf::bytes(buf)[..self.at]);
+            }
+        }
     }
 
     fn settle(&mut self, result: io::Result<usize>) -> Settled {
@@ -164,7 +219,7 @@ impl<'a, B: IoBufMut> Receive<'a, B> {
         coop::count(Kind::PollAdd, Rung::Reissue);
         match Flight::start_with(task, || PollAdd::new(held, POLLIN)) {
             Ok(poll) => {
-                self.poll = Some(Box::new(poll));
+                self.rare = Some(Box::new(Rare::Poll(poll)));
                 self.buf = Some(buf);
                 Poll::Pending
             }
@@ -186,7 +241,7 @@ impl<B: IoBufMut> Future for Receive<'_, B> {
                 result => this.go_on(result, held, buf, task),
             };
         }
-        if this.poll.is_some() {
+        if this.rare.is_some() {
             return this.polled(task);
         }
         if let Some(buf) = this.buf.take_if(|buf| buf.capacity() == 0) {
@@ -210,6 +265,9 @@ impl<B: IoBufMut> Drop for Receive<'_, B> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             self.duplex.leave(Direction::Read, ticket);
+        }
+        if self.rare.is_some() {
+            self.give_back();
         }
     }
 }

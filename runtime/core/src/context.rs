@@ -8,6 +8,8 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use slab::Slab;
+
 use crate::crew::Crew;
 use crate::driver::Driver;
 use crate::pool::Jobs;
@@ -36,6 +38,8 @@ pub(crate) struct Context {
     /// Its jobs on the blocking pool.
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) clock: Clock,
+    /// What streams keep on this thread; see [`Resident`].
+    residents: RefCell<Slab<Rc<dyn Resident>>>,
     pub(crate) spin: Spin,
     /// The threads that this one works with, and its index among them; set as the runtime is built.
     pub(crate) crew: OnceCell<(Arc<Crew>, usize)>,
@@ -51,13 +55,23 @@ pub(crate) struct Context {
     this: Weak<Self>,
 }
 
+/// State of a stream that is tied to one thread's ring, while the stream itself may be anywhere (ruling 3).
+pub(crate) trait Resident {
+    /// The stream is wanted elsewhere, or gone: gives everything up as soon as the kernel has let go.
+    fn leave(self: Rc<Self>);
+    /// The same, if nobody here is waiting for it.
+    fn leave_if_idle(self: Rc<Self>);
+    /// The runtime has ended: gives everything up now.
+    fn end(self: Rc<Self>);
+}
+
 impl Context {
     pub(crate) fn new(setup: &Setup, spin: Duration) -> Result<Rc<Self>, StartError> {
         // Asked for once, so that the answer is the parent's.
         sys::same_process();
         let ring = Ring::new(setup)?;
         let door = Arc::new(Door::new(is_current).map_err(|error| StartError::wake(&error))?);
-        let driver = Driver::new(ring, door.event_fd());
+        let driver = Driver::new(ring, door.event_fd(), setup.pool);
         Ok(Rc::new_cyclic(|this| Self {
             driver,
             tasks: Tasks::default(),
@@ -65,6 +79,7 @@ impl Context {
             door,
             jobs: Arc::default(),
             clock: Clock::new(),
+            residents: RefCell::default(),
             spin: Spin::new(spin),
             crew: OnceCell::new(),
             arrivals: RefCell::new(Vec::new()),
@@ -84,6 +99,33 @@ impl Context {
     /// For handles that must not keep the runtime alive.
     pub(crate) fn weak(&self) -> Weak<Self> {
         self.this.clone()
+    }
+
+    pub(crate) fn admit(&self, resident: Rc<dyn Resident>) -> u32 {
+        self.residents.borrow_mut().insert(resident) as u32
+    }
+
+    pub(crate) fn dismiss(&self, place: u32) -> Option<Rc<dyn Resident>> {
+        self.residents.borrow_mut().try_remove(place as usize)
+    }
+
+    pub(crate) fn resident(&self, place: u32) -> Option<Rc<dyn Resident>> {
+        self.residents.borrow().get(place as usize).cloned()
+    }
+
+    pub(crate) fn any_resident(&self) -> Option<Rc<dyn Resident>> {
+        self.residents.borrow().iter().next().map(|(_, resident)| Rc::clone(resident))
+    }
+
+    /// The thread may not run this runtime again: streams take what they have here along.
+    pub(crate) fn move_out(&self) {
+        if self.residents.borrow().is_empty() {
+            return;
+        }
+        let residents: Vec<_> = self.residents.borrow().iter().map(|(_, resident)| Rc::clone(resident)).collect();
+        for resident in residents {
+            resident.leave_if_idle();
+        }
     }
 
     /// A task is about to be polled.

@@ -18,6 +18,7 @@ use io_uring::{opcode, squeue, types};
 
 use crate::metrics::Counters;
 use crate::op::{Cqe, Kind, Multi, Op, Rung};
+use crate::pooled::pool::{self, Pool};
 use crate::ring::{Look, Pushed, Ring, Wait};
 use crate::slot::{Advance, Shape, Slot, SlotKey, Slots, State};
 use crate::sys;
@@ -57,11 +58,13 @@ pub(crate) struct Driver {
     last_reaped: Cell<u32>,
     /// Says whether this is a child of fork(2).
     process: &'static AtomicU32,
+    /// Memory that the kernel picks from for receives; set up by the first one.
+    pool: Pool,
     pub(crate) counters: Counters,
 }
 
 impl Driver {
-    pub(crate) fn new(ring: Ring, door_fd: i32) -> Self {
+    pub(crate) fn new(ring: Ring, door_fd: i32, pool: pool::Shape) -> Self {
         Self {
             ring: RefCell::new(ring),
             slots: Slots::new(),
@@ -74,6 +77,7 @@ impl Driver {
             closing: Cell::new(false),
             last_reaped: Cell::new(0),
             process: sys::process_word(),
+            pool: Pool::new(pool),
             counters: Counters::new(),
         }
     }
@@ -97,6 +101,32 @@ impl Driver {
 
     pub(crate) fn close(&self) {
         self.closing.set(true);
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Sets the pool up, unless that was done or tried before.
+    pub(crate) fn set_up_pool(&self) {
+        if self.pool.is_untried() {
+            let ring = self.ring.borrow();
+            self.pool.set_up(|table, entries, flags| {
+                // SAFETY: the pool keeps its table and what it lends until `close_pool`, or leaks them (I6).
+                unsafe { ring.register_buffers(table, entries, pool::GROUP, flags) }
+            });
+        }
+    }
+
+    /// Lets go of the pool's memory, unless the kernel may still fill it. In a child of fork(2) it is the parent's.
+    pub(crate) fn close_pool(&self) {
+        if self.pool.is_registered()
+            && sys::is_same_process(self.process)
+            && self.is_drained()
+            && self.ring.borrow().unregister_buffers(pool::GROUP)
+        {
+            self.pool.close();
+        }
     }
 
     pub(crate) fn is_closing(&self) -> bool {
@@ -349,6 +379,13 @@ impl Driver {
         };
         match slot.behaviour().shape {
             Shape::Single => slot.settle(cqe),
+            Shape::Pooled => {
+                let cqe = Cqe::new(cqe.result(), cqe.flags());
+                if !(self.store_piece(slot, cqe, acts, wake_home) && cqe.more()) {
+                    acts.push(Act::Item(key, cqe));
+                }
+                return;
+            }
             // The slot settles when the last item is handed over: until then its operation must stay.
             Shape::Multi => return acts.push(Act::Item(key, Cqe::new(cqe.result(), cqe.flags()))),
             Shape::Notified if !self.advance(key, slot, Cqe::new(cqe.result(), cqe.flags()), acts) => return,
@@ -378,6 +415,29 @@ impl Driver {
             Advance::Noticed => false,
             Advance::Settled => true,
         }
+    }
+
+    /// Hands over the piece of the pool that a completion brought, if it did.
+    #[inline(always)]
+    fn store_piece(
+        &self,
+        slot: &Slot,
+        cqe: Cqe,
+        acts: &mut Vec<Act>,
+        wake_home: &impl Fn(Waker) -> Option<Waker>,
+    ) -> bool {
+        let (result, flags) = cqe.parts();
+        let Some(data) = self.pool.cut(result, flags) else { return false };
+        let mut enough = false;
+        // SAFETY: a pooled operation, whose last completion has not come before this one.
+        let waker = unsafe { slot.hand_early(data, &mut enough) };
+        if let Some(waker) = waker.and_then(wake_home) {
+            acts.push(Act::Wake(waker));
+        }
+        if enough {
+            self.cancels.borrow_mut().push(slot.key());
+        }
+        true
     }
 
     /// Runs everything that the last visits found, and returns the first panic. A call from within does nothing: the

@@ -12,16 +12,27 @@
 //!   free ──acquire──▶ held (future, or operation in its slot) ──drop of Held──▶ free, next waiter is woken
 //! ```
 //!
+//! A direction that reads may have a *home*: a thread whose ring receives ahead for it. While it has one, what was received
+//! lies there, and only operations of that thread go on at once. Any other asks the home to give up what it has: the home
+//! cancels, waits for the last completion, leaves the bytes as residue and frees the direction, which it holds meanwhile.
+//!
+//! ```text
+//!            first pooled receive          asked from elsewhere, or about to stop        last completion
+//!  no home ───────────────────────▶ homed ─────────────────────────────────────▶ leaving ─────────────▶ no home
+//! ```
+//!
 //! The state is plain data behind a lock that is never contended on one thread (ruling 3): when a handle moves to
 //! another thread while an orphan is still in flight on the old one, the new thread waits in the same list, and the old
 //! thread's ring, which has cancelled the orphan, wakes it from there.
+
+mod home;
 
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::task::{Context as Task, Poll, Waker};
 
 use crate::buf::{self, IoBufMut};
@@ -29,6 +40,9 @@ use crate::context;
 use crate::fd::Origin;
 use crate::lock::{Lock, LockGuard};
 use crate::wait::{Left, Ticket, WaitList};
+
+pub(crate) use home::Home;
+pub use home::Reader;
 
 /// Which way bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +61,10 @@ pub struct Duplex {
     sides: [Lock<Side>; 2],
     /// Closing may block for this socket, because it lingers.
     slow_close: AtomicBool,
+    /// Nobody can read any more.
+    abandoned: AtomicBool,
+    /// The home of the reading direction; null without one. Read and changed under the lock of that side only.
+    home: AtomicPtr<Home>,
     /// Of the noun's; nothing here.
     note: AtomicU64,
 }
@@ -57,6 +75,10 @@ struct Side {
     /// Somebody waits or was chosen, or there is residue: nothing is simple. Set by whoever brings that about, cleared
     /// by whoever looks and finds nothing.
     busy: bool,
+    /// It has a home.
+    homed: bool,
+    /// It is held on behalf of its home, which is to give up what it has.
+    asked: bool,
     /// Made when there is something for it; most streams never have that, and there may be many of them.
     rare: Option<Box<Rare>>,
 }
@@ -105,6 +127,8 @@ impl Duplex {
             fd: Some(fd),
             sides: Default::default(),
             slow_close: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
+            home: AtomicPtr::default(),
             note: AtomicU64::new(0),
         })
     }
@@ -158,7 +182,8 @@ impl Duplex {
     #[inline]
     pub fn try_hold(self: &Arc<Self>, direction: Direction) -> Option<Hold<'_>> {
         let mut side = self.side(direction);
-        if side.held || side.busy {
+        // One test instead of three.
+        if side.held | side.busy | side.homed {
             return None;
         }
         side.held = true;
@@ -173,10 +198,21 @@ impl Duplex {
         ticket: &mut Option<Ticket>,
         task: &mut Task<'_>,
     ) -> Poll<Held> {
+        self.poll_take(direction, ticket, task).map(|clean| self.held(direction, clean))
+    }
+
+    /// As [`poll_acquire`](Self::poll_acquire), for callers that [`release`](Self::release) the direction themselves. Says
+    /// whether there is no residue.
+    pub(crate) fn poll_take(
+        self: &Arc<Self>,
+        direction: Direction,
+        ticket: &mut Option<Ticket>,
+        task: &mut Task<'_>,
+    ) -> Poll<bool> {
         // Every operation may come through here, so this is where a task that never suspends is made to (ruling 6).
-        let has_budget = context::expect(|cx| {
+        let (has_budget, here) = context::expect(|cx| {
             cx.driver.assert_same_process();
-            cx.has_budget()
+            (cx.has_budget(), cx.id())
         });
         // Cloned before the lock is taken and dropped after it is released: wakers are foreign code (I4).
         let waker = task.waker().clone();
@@ -186,14 +222,14 @@ impl Duplex {
             return Poll::Pending;
         }
         let mut side = self.side(direction);
+        let asked = self.ask_home(&mut side, here, *ticket);
         let taken = match *ticket {
             None => side.take_if_free(),
             Some(ticket) => (!side.held && side.rare().waiters.take(ticket)).then(|| side.take()),
         };
         if let Some(clean) = taken {
             *ticket = None;
-            drop(side);
-            return Poll::Ready(self.held(direction, clean));
+            return Poll::Ready(clean);
         }
         let unused = match *ticket {
             None => {
@@ -201,11 +237,37 @@ impl Duplex {
                 *ticket = Some(side.rare().waiters.join(waker));
                 None
             }
-            Some(ticket) => side.rare().waiters.update(ticket, waker),
+            // Chosen or not: its home may hold the direction by now.
+            Some(ticket) => side.rare().waiters.put_back(ticket, waker),
         };
         drop(side);
         drop(unused);
+        if let Some(home) = asked {
+            self.call_home(home);
+        }
         Poll::Pending
+    }
+
+    /// All of the residue of the reading direction, which the caller holds: bytes, then the error.
+    #[cold]
+    pub(crate) fn take_residue(&self) -> Option<io::Result<Vec<u8>>> {
+        let mut side = self.side(Direction::Read);
+        let residue = &mut side.rare().residue;
+        if residue.data.is_empty() {
+            return residue.errno.take().map(|errno| Err(io::Error::from_raw_os_error(errno)));
+        }
+        let mut data = std::mem::take(&mut residue.data);
+        let taken = std::mem::take(&mut residue.taken);
+        drop(side);
+        data.drain(..taken);
+        Some(Ok(data))
+    }
+
+    /// The error to tell instead of the end of the stream, if a dropped write was told one; once.
+    #[cold]
+    pub(crate) fn take_end(&self) -> Option<io::Error> {
+        let end = self.side(Direction::Read).rare.as_mut().and_then(|rare| rare.residue.end.take());
+        end.map(io::Error::from_raw_os_error)
     }
 
     /// Takes a place in the queue for a task that has to suspend first, so that nobody comes before it meanwhile.
@@ -238,7 +300,7 @@ impl Duplex {
     }
 
     #[inline]
-    fn release(&self, direction: Direction) {
+    pub(crate) fn release(&self, direction: Direction) {
         let mut side = self.side(direction);
         side.held = false;
         if side.busy {
@@ -382,6 +444,11 @@ impl Held {
         self.duplex.as_fd()
     }
 
+    /// What the direction belongs to.
+    pub(crate) fn duplex(&self) -> &Arc<Duplex> {
+        &self.duplex
+    }
+
     /// What dropped operations left for a write: an error, told once.
     ///
     /// # Errors
@@ -400,8 +467,7 @@ impl Held {
     /// The error to tell instead of the end of the stream, if a dropped write was told one; once.
     #[cold]
     pub fn take_end(&self) -> Option<io::Error> {
-        let end = self.duplex.side(Direction::Read).rare.as_mut().and_then(|rare| rare.residue.end.take());
-        end.map(io::Error::from_raw_os_error)
+        self.duplex.take_end()
     }
 
     /// Whether no dropped operation had left anything when the direction was taken, nor has one of this holder since.

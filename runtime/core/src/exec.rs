@@ -441,6 +441,7 @@ fn receive(cx: &Context, arrival: Arrival<TaskRef>) {
             let waker = cx.timers.borrow_mut().remove(TimerKey::from_bits(bits));
             drop(waker);
         }
+        Arrival::Errand(errand) => errand.run(),
         // Its destructor is foreign code, which the caller contains.
         Arrival::Stray(stray) => drop(stray),
     }
@@ -575,12 +576,14 @@ fn visit(cx: &Context, wait: Wait) {
     task::resume(cx.driver.act());
 }
 
-/// What was cancelled meanwhile is sent off and settled: there may be no next turn. On while completions come, of which
+/// What was cancelled meanwhile is sent off and settled, and what was received ahead is given to its streams, which may go
+/// elsewhere now: there may be no next turn. On while completions come, of which
 /// one enter brings out a few tens; bounded by what was in flight.
 fn settle(cx: &Context) {
     if cx.driver.has_acts() {
         fetch(cx);
     }
+    cx.move_out();
     if !cx.driver.has_cancels() {
         return;
     }
@@ -624,6 +627,9 @@ fn fire_due_timers(cx: &Context) {
 
 fn picture(cx: &Context) -> Metrics {
     let mut metrics = cx.driver.counters.picture();
+    let pool = cx.driver.pool().picture();
+    (metrics.pool_bytes, metrics.pool_pinned, metrics.pool_pieces) = (pool.bytes, pool.pinned, pool.pieces);
+    metrics.pool_copied = cx.driver.pool().copied.get();
     metrics.in_flight = u64::from(cx.driver.in_flight());
     metrics.tasks = cx.tasks.living() as u64;
     metrics.ready = cx.tasks.ready() as u64;

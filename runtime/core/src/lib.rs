@@ -9,6 +9,7 @@
 //! | layer | files | what |
 //! |---|---|---|
 //! | L0 | `buf` `cpus` `fd` `lock` `sys` | memory, CPUs, descriptors, system calls |
+//! | L1 | `pooled` | received bytes in memory that the kernel picks |
 //! | L1 | `op` | one file per operation |
 //! | L2 | `ring` `slot` `wake` `wait` `spin` `time_queue` `metrics` `pool` | the parts, none of which knows another |
 //! | L3 | `driver` `run_queue` | ring and slots together; tasks as the loop sees them |
@@ -16,6 +17,7 @@
 //! | L5 | `context` | one of each, and the thread's pointer to it |
 //! | L6 | `cell` | tasks: a future, its output and who waits for it |
 //! | L7 | `submit` `duplex` `task` `time` `coop` `local` `local_key` `fixed` | futures |
+//! | L7 | `receiver` | standing receives |
 //! | L8 | `exec` `ladder` `probe` `io` `foreign` | the run loop, threads, shutdown, reports; the arm rung; traits and what is built on them; descriptors of others |
 //! | L9 | `signal` `testing` | signals; hooks for tests |
 //!
@@ -46,6 +48,8 @@ mod lock;
 #[doc(hidden)]
 pub mod sys;
 
+pub mod pooled;
+
 pub mod op;
 
 pub mod metrics;
@@ -74,6 +78,8 @@ pub mod local_key;
 pub mod submit;
 pub mod task;
 pub mod time;
+
+pub mod receiver;
 
 pub mod exec;
 pub mod foreign;

@@ -48,6 +48,18 @@ pub struct Metrics {
     pub backlogged: u64,
     /// Connections that were gone before `accept` could hand them out.
     pub accept_skipped: u64,
+    /// Receives that found the pool of receive buffers empty.
+    pub pool_empty: u64,
+    /// Receives into memory of their own, because the pool was empty and at its bound.
+    pub pool_apart: u64,
+    /// Pieces of the pool that were copied, because too much of it was held.
+    pub pool_copied: u64,
+    /// Bytes of the pool now, held, free and lent to the kernel.
+    pub pool_bytes: u64,
+    /// Blocks of the pool that are used up and kept by pieces that are held, now.
+    pub pool_pinned: u64,
+    /// Pieces of the pool that are held, by the program or in the queue of a stream, now.
+    pub pool_pieces: u64,
     /// Zero-copy sends that the kernel said it was done with.
     pub zc_notices: u64,
     /// Those among them for which it had to copy the data after all, as always on loopback; known from 6.2 on.
@@ -93,6 +105,8 @@ pub(crate) struct Counters {
     pub(crate) cancels: Counter,
     pub(crate) backlogged: Counter,
     pub(crate) accept_skipped: Counter,
+    pub(crate) pool_empty: Counter,
+    pub(crate) pool_apart: Counter,
     pub(crate) zc_notices: Counter,
     pub(crate) zc_copied: Counter,
     ops: [Counter; CELLS],
@@ -116,6 +130,8 @@ impl Counters {
             cancels: Counter::default(),
             backlogged: Counter::default(),
             accept_skipped: Counter::default(),
+            pool_empty: Counter::default(),
+            pool_apart: Counter::default(),
             zc_notices: Counter::default(),
             zc_copied: Counter::default(),
             ops: [const { Counter::new() }; CELLS],
@@ -144,6 +160,8 @@ impl Counters {
             cancels: self.cancels.get(),
             backlogged: self.backlogged.get(),
             accept_skipped: self.accept_skipped.get(),
+            pool_empty: self.pool_empty.get(),
+            pool_apart: self.pool_apart.get(),
             zc_notices: self.zc_notices.get(),
             zc_copied: self.zc_copied.get(),
             ops: self.ops.iter().map(Counter::get).collect(),

@@ -17,12 +17,16 @@ pub mod open;
 pub mod poll_add;
 pub mod read;
 pub mod recv;
+pub(crate) mod recv_multi;
 pub mod send;
 pub mod send_zc;
 pub mod vectored;
 pub mod write;
 
 use std::io;
+use std::task::Waker;
+
+use crate::pooled::Pooled;
 
 pub use io_uring::{opcode, squeue, types};
 
@@ -168,16 +172,30 @@ unsafe impl<N: Notified> Op for WithNotice<N> {
 /// # Safety
 ///
 /// As for [`Op`], but for any number of completions, all but the last with `IORING_CQE_F_MORE`; and the kernel keeps
-/// no pointer into `self` at all, since [`item`](Multi::item) borrows it while the request is in flight.
+/// no pointer into `self` at all, since [`item`](Multi::item) borrows it while the request is in flight. The entry selects
+/// no provided buffer: the runtime's pool would not notice that one is taken.
 pub unsafe trait Multi: 'static {
     /// The name under which the operation is counted.
     const KIND: Kind;
+
+    /// The runtime's own: completions bring pieces of the pool, which go to [`early`](Multi::early), and [`item`](Multi::item)
+    /// only hears of the end.
+    #[doc(hidden)]
+    const POOLED: bool = false;
 
     /// Builds the ring entry; called at most once.
     fn entry(&mut self) -> squeue::Entry;
 
     /// Takes one completion, in the kernel's order, the last one included ([`Cqe::more`] tells).
     fn item(&mut self, cqe: Cqe);
+
+    /// Takes a piece while completions are being reaped: runs no foreign code, and touches no ring. Who waits for it is to
+    /// be woken; `enough` is set when the operation is to be cancelled.
+    #[doc(hidden)]
+    fn early(&self, data: Pooled, _enough: &mut bool) -> Option<Waker> {
+        drop(data);
+        None
+    }
 }
 
 /// The result and flags of one completion.

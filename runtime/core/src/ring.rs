@@ -121,6 +121,22 @@ impl Ring {
         (self.io.params().sq_entries(), self.io.params().cq_entries())
     }
 
+    /// Registers a table of buffers; says whether the kernel took it.
+    ///
+    /// # Safety
+    ///
+    /// The table has so many entries, begins a page and lives, and what is lent in it lives and is used by nobody else,
+    /// until it is unregistered and nothing that was submitted before is in flight.
+    pub(crate) unsafe fn register_buffers(&self, table: u64, entries: u16, group: u16, flags: u16) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.io.submitter().register_buf_ring_with_flags(table, entries, group, flags) }.is_ok()
+    }
+
+    /// Has the kernel forget a table of buffers; says whether it has.
+    pub(crate) fn unregister_buffers(&self, group: u16) -> bool {
+        self.io.submitter().unregister_buf_ring(group).is_ok()
+    }
+
     /// The most bounded and unbounded workers of the kernel for the thread; of its owner only.
     pub(crate) fn io_workers(&self) -> io::Result<[u32; 2]> {
         // Zeros change nothing and are overwritten with what there is.

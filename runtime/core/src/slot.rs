@@ -21,6 +21,7 @@ use std::ptr::{self, NonNull};
 use std::task::Waker;
 
 use crate::op::{Cqe, Kind, Multi, Op};
+use crate::pooled::Pooled;
 
 /// Bytes that an operation may have without being boxed.
 pub(crate) const INLINE_BYTES: usize = 80;
@@ -65,6 +66,8 @@ pub(crate) enum Shape {
     /// A result, and a notification if the result says so.
     Notified,
     Multi,
+    /// As that, and its completions bring pieces of the pool.
+    Pooled,
 }
 
 /// What [`Slot::advance`] did with a completion.
@@ -88,6 +91,8 @@ pub(crate) struct Behaviour {
     finish: unsafe fn(&Slots, &Slot, Cqe),
     /// Hands one completion to a multishot operation, or the result to one with a notification.
     item: unsafe fn(&Slot, Cqe),
+    /// Hands a piece of the pool to a multishot operation.
+    early: unsafe fn(&Slot, Pooled, &mut bool) -> Option<Waker>,
 }
 
 impl Behaviour {
@@ -114,6 +119,7 @@ impl<O: Op> Single<O> {
             let op: O = unsafe { slots.take(slot) };
             op.orphan(cqe);
         },
+        early: |_, _, _| None,
         item: |slot, cqe| {
             let Some(told) = O::TOLD else { return };
             // SAFETY: the caller vouches that the slot holds an `O`.
@@ -129,7 +135,7 @@ struct Many<M>(M);
 impl<M: Multi> Many<M> {
     const BEHAVIOUR: Behaviour = Behaviour {
         kind: M::KIND,
-        shape: Shape::Multi,
+        shape: if M::POOLED { Shape::Pooled } else { Shape::Multi },
         finish: |slots, slot, _| {
             // SAFETY: the caller vouches that the slot is settled and holds an `M`.
             drop(unsafe { slots.take::<M>(slot) });
@@ -141,6 +147,14 @@ impl<M: Multi> Many<M> {
             // the other, never nested (see `Driver::act`).
             let op = unsafe { &mut *op };
             op.item(cqe);
+        },
+        early: |slot, data, enough| {
+            // SAFETY: the caller vouches that the slot holds an `M`.
+            let op = unsafe { slot.body::<M>() };
+            // SAFETY: as above. An item of a pooled operation is only handed over after its last completion, and this runs no
+            // foreign code, so there is no other reference.
+            let op = unsafe { &*op };
+            op.early(data, enough)
         },
     };
 }
@@ -272,6 +286,18 @@ impl Slot {
             // SAFETY: `insert` put the pointer of a boxed `T` here.
             unsafe { body.cast::<*mut T>().read() }
         }
+    }
+
+    /// Runs [`Multi::early`].
+    ///
+    /// # Safety
+    ///
+    /// The slot is in use with a pooled operation whose last completion was not handed over.
+    #[inline]
+    pub(crate) unsafe fn hand_early(&self, data: Pooled, enough: &mut bool) -> Option<Waker> {
+        let early = self.behaviour().early;
+        // SAFETY: the behaviour was stored together with the operation, so the types agree.
+        unsafe { early(self, data, enough) }
     }
 
     /// Runs [`Multi::item`], or tells the result to an operation with a notification.

@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::rc::{Rc, Weak};
+use std::rc::Weak;
 use std::task::{self, Poll};
 
 use crate::cell;
@@ -255,7 +255,7 @@ impl Drop for Standing {
 const QUIET_ROUNDS: u32 = 4;
 
 impl Context {
-    fn cancel_now(self: &Rc<Self>, key: SlotKey) {
+    pub(crate) fn cancel_now(&self, key: SlotKey) {
         if !sys::same_process() {
             // In a child of fork(2) the ring is not mapped and the operation is the parent's; its copy here is dropped.
             return self.driver.orphan(key);

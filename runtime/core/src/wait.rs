@@ -89,6 +89,17 @@ impl WaitList {
         at.map(|at| self.chosen.remove(at)).is_some()
     }
 
+    /// A waiter that may have been chosen has to wait on: back to where it was in the line. Gives back the waker that is not
+    /// needed.
+    pub fn put_back(&mut self, ticket: Ticket, waker: Waker) -> Option<Waker> {
+        if !self.take(ticket) {
+            return self.update(ticket, waker);
+        }
+        let at = self.waiting.partition_point(|(other, _)| *other < ticket);
+        self.waiting.insert(at, (ticket, waker));
+        None
+    }
+
     /// A waiter gives up; its waker, if it still has one, is handed out because dropping it is foreign code.
     pub fn leave(&mut self, ticket: Ticket) -> (Left, Option<Waker>) {
         if self.take(ticket) {
@@ -115,6 +126,7 @@ mod tests {
         Release,
         Leave(usize),
         Come(usize),
+        PutBack(usize),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -123,6 +135,7 @@ mod tests {
             Just(Step::Release),
             (0..8usize).prop_map(Step::Leave),
             (0..8usize).prop_map(Step::Come),
+            (0..8usize).prop_map(Step::PutBack),
         ];
         prop::collection::vec(step, 0..200)
     }
@@ -174,7 +187,14 @@ mod tests {
                             model.remove(position);
                         }
                     }
-                    Step::Leave(_) | Step::Come(_) => {}
+                    Step::PutBack(i) if !tickets.is_empty() => {
+                        let ticket = tickets[i % tickets.len()];
+                        let _unused = list.put_back(ticket, Waker::noop().clone());
+                        let position = model.iter().position(|(t, _)| *t == ticket).unwrap();
+                        // It waits where it arrived, before everybody who came later.
+                        model[position].1 = false;
+                    }
+                    Step::Leave(_) | Step::Come(_) | Step::PutBack(_) => {}
                 }
                 prop_assert_eq!(list.is_empty(), model.is_empty());
             }

@@ -47,8 +47,16 @@ pub(crate) enum Arrival<R> {
     Orphan(u64),
     /// A timer whose future was dropped likewise.
     Timer(u64),
+    /// Something to be done on the runtime's own thread.
+    Errand(Arc<dyn Errand>),
     /// To be dropped.
     Stray(Stray),
+}
+
+/// Something that another thread asks this runtime's thread to do.
+pub(crate) trait Errand: Send + Sync + std::fmt::Debug {
+    /// Does it; the runtime is the current one.
+    fn run(self: Arc<Self>);
 }
 
 /// A value that belongs to another thread and is on its way home, to be dropped there.
@@ -218,6 +226,8 @@ pub(crate) trait OrphanSink: Send + Sync {
     fn orphan(&self, key: u64);
     /// Tells the runtime that the future of this timer is gone.
     fn timer(&self, key: u64);
+    /// Has it done on the runtime's thread; a runtime that is gone does nothing.
+    fn errand(&self, errand: Arc<dyn Errand>);
     /// Has the runtime drop something of its own; gives it back when the runtime is gone.
     fn stray(&self, stray: Stray) -> Result<(), Stray>;
 }
@@ -230,6 +240,10 @@ impl<R: Send> OrphanSink for Door<R> {
 
     fn timer(&self, key: u64) {
         let _ = self.send(Arrival::Timer(key));
+    }
+
+    fn errand(&self, errand: Arc<dyn Errand>) {
+        let _ = self.send(Arrival::Errand(errand));
     }
 
     fn stray(&self, stray: Stray) -> Result<(), Stray> {

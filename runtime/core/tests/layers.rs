@@ -14,6 +14,7 @@ use std::{
 /// in a *lower* layer; neighbours in one layer do not know each other. Move a name here when the design moves.
 const LAYERS: &[&[&str]] = &[
     &["buf", "cpus", "fd", "lock", "sys"],
+    &["pooled"],
     &["op"],
     &["ring", "slot", "wake", "spin", "time_queue", "wait", "pool", "metrics"],
     &["driver", "run_queue"],
@@ -21,6 +22,7 @@ const LAYERS: &[&[&str]] = &[
     &["context"],
     &["cell"],
     &["submit", "duplex", "coop", "task", "time", "local", "local_key", "fixed"],
+    &["receiver"],
     &["exec", "ladder", "probe", "io", "foreign"],
     &["signal", "testing"],
 ];

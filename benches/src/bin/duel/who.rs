@@ -16,6 +16,8 @@ const KNOWN: [(&str, &str, &[&str]); 12] = [
     ("single", "limit", &["mode=single"]),
     ("async-task", "peer-async-task", &[]),
     ("ours", "ours", &[]),
+    // Only for `echo`.
+    ("ours-pooled", "ours", &["pooled=true"]),
     ("ours-parks", "ours", &["spin=off"]),
     ("tokio", "peer-tokio", &[]),
     ("monoio", "peer-monoio", &[]),

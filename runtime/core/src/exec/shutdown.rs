@@ -33,6 +33,8 @@ pub(super) fn shutdown(cx: &Context, limit: Duration, jobs_limit: Duration) -> u
     cx.driver.close();
     drop_tasks(cx);
     drain(cx, deadline);
+    end_residents(cx);
+    cx.driver.close_pool();
     cx.jobs.wait(deadline.min(jobs_deadline));
     let late = cx.door.close();
     for arrival in late {
@@ -49,6 +51,7 @@ fn forsake(cx: &Context) {
     cx.driver.close();
     drop_tasks(cx);
     while !contained(|| cx.driver.forsake()) {}
+    end_residents(cx);
     drop_timers(cx);
     cx.door.forsake();
 }
@@ -74,6 +77,13 @@ fn drop_tasks(cx: &Context) {
     }
 }
 
+/// What streams that live on had received here goes with them.
+fn end_residents(cx: &Context) {
+    while let Some(resident) = cx.any_resident() {
+        contained(|| resident.end());
+    }
+}
+
 fn take_arrivals(cx: &Context) {
     // In a child of fork(2) another thread of the parent may hold the door's lock for ever.
     if !sys::same_process() || !cx.door.handshake().take() {
@@ -90,6 +100,7 @@ fn receive(cx: &Context, arrival: Arrival<TaskRef>) {
     match arrival {
         Arrival::Task(task) => cell::receive(cx, task),
         Arrival::Orphan(user_data) => cx.driver.orphan(crate::slot::SlotKey::from_user_data(user_data)),
+        Arrival::Errand(errand) => errand.run(),
         Arrival::Stray(stray) => drop(stray),
         // All of them are dropped soon.
         Arrival::Timer(_) => {}

@@ -12,6 +12,7 @@ use io_uring::{IoUring, Probe, opcode};
 use super::Features;
 use super::enter::Entrance;
 use crate::op::send_zc::ZeroCopy;
+use crate::pooled::pool::Shape;
 use crate::sys;
 
 /// The oldest kernel that the runtime supports.
@@ -40,6 +41,8 @@ pub struct Setup {
     pub fail_with: Option<i32>,
     /// Test hook: opcodes that are treated as missing.
     pub missing_opcodes: Vec<u8>,
+    /// Test hook: how the pool of receive buffers is cut.
+    pub pool: Shape,
 }
 
 /// One step of the ladder: what to ask for. Each step drops the youngest flag of the one before.

@@ -60,6 +60,9 @@ fn operations_in_a_child_panic_with_a_sentence() {
         let rt = Runtime::new().unwrap();
         rt.block_on(async {
             let (stream, mut peer) = connected().await;
+            let (receives, mut other_peer) = connected().await;
+            other_peer.write_all(b"x").unwrap();
+            assert_eq!(receives.recv().await.unwrap().len(), 1);
             let (tx, rx) = pipe().unwrap();
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let addr = listener.local_addr().unwrap();
@@ -68,6 +71,8 @@ fn operations_in_a_child_panic_with_a_sentence() {
             let child = fork(|| {
                 first_silent(vec![
                     ("read", Box::new(|| try_op(stream.read(vec![0; 8])))),
+                    ("recv", Box::new(|| try_op(stream.recv()))),
+                    ("recv of a stream that receives", Box::new(|| try_op(receives.recv()))),
                     ("read_exact", Box::new(|| try_op(stream.read_exact(vec![0; 8])))),
                     ("read_vectored", Box::new(|| try_op(stream.read_vectored(vec![vec![0; 8], vec![0; 8]])))),
                     ("peek", Box::new(|| try_op(stream.peek(vec![0; 8])))),
@@ -93,6 +98,55 @@ fn operations_in_a_child_panic_with_a_sentence() {
             assert_eq!(text, "from the parent");
             assert_eq!(file.read_at(vec![0; 8], 0).await.0.unwrap(), 0, "nothing was written to the file");
         });
+    });
+}
+
+#[test]
+fn a_child_that_drops_pieces_and_streams_takes_nothing_from_its_parent() {
+    in_child("fork::a_child_that_drops_pieces_and_streams_takes_nothing_from_its_parent", LIMIT, || {
+        let mut rt = Some(Runtime::new().unwrap());
+        let (mut stream, mut held, mut peer) = rt.as_ref().unwrap().block_on(async {
+            let (stream, mut peer) = connected().await;
+            peer.write_all(b"held").unwrap();
+            let held = stream.recv().await.unwrap();
+            peer.write_all(b"ahead").unwrap();
+            runtime::task::yield_now().await;
+            (Some(stream), Some(held), peer)
+        });
+        for order in 0..2 {
+            let child = fork(|| {
+                drop(held.take());
+                if order == 0 {
+                    drop(stream.take());
+                }
+                drop(rt.take());
+                drop(stream.take());
+                0
+            });
+            assert_eq!(child.wait(), 0);
+        }
+        let (rt, stream) = (rt.unwrap(), stream.unwrap());
+        rt.block_on(async {
+            let child = {
+                let receives = &stream;
+                assert_eq!(receives.recv().await.unwrap()[..], *b"ahead");
+                fork(|| {
+                    drop(held.take());
+                    0
+                })
+            };
+            assert_eq!(child.wait(), 0);
+            for round in 0..100u8 {
+                peer.write_all(&[round; 5000]).unwrap();
+                let mut got = 0;
+                while got < 5000 {
+                    let data = stream.recv().await.unwrap();
+                    assert!(data.iter().all(|&byte| byte == round));
+                    got += data.len();
+                }
+            }
+        });
+        assert_eq!(held.unwrap()[..], *b"held");
     });
 }
 

@@ -1,5 +1,6 @@
 //! In steady state nothing is allocated per operation, and one enter serves a turn.
 
+use std::io::{Read, Write};
 use std::time::Duration;
 
 use runtime::io::FixedBufs;
@@ -63,6 +64,84 @@ fn zero_copy_sends_and_registered_buffers_allocate_nothing() {
             assert_eq!(alloc::calls() - before, 0, "allocations in two thousand sends");
         });
     });
+}
+
+#[test]
+fn pooled_receives_allocate_nothing() {
+    in_child("steady_state::pooled_receives_allocate_nothing", LIMIT, || {
+        let rt = runtime::Runtime::new().unwrap();
+        rt.block_on(async {
+            let (stream, mut peer) = pair().await;
+            let mut before = 0;
+            for round in 0..2_000 {
+                if round == 1_000 {
+                    before = alloc::calls();
+                }
+                peer.write_all(&[round as u8; 100]).unwrap();
+                let data = stream.recv().await.unwrap();
+                assert_eq!(data[..], [round as u8; 100]);
+                stream.write_all(data).await.0.unwrap();
+                peer.read_exact(&mut [0; 100]).unwrap();
+            }
+            assert_eq!(alloc::calls() - before, 0, "allocations in a thousand echoes");
+        });
+    });
+}
+
+/// Of everything that an idle connection has in user space: stream, standing receive, slot, and the task that serves it.
+#[test]
+fn an_idle_pooled_connection_is_small() {
+    in_child("steady_state::an_idle_pooled_connection_is_small", LIMIT, || {
+        const MANY: usize = 1024;
+        let rt = runtime::Runtime::new().unwrap();
+        rt.block_on(async {
+            let mut peers = Vec::with_capacity(4 * MANY);
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut held = [0; 2];
+            // The first half fills tables; the second half is what counts.
+            for held in &mut held {
+                let before = alloc::live();
+                for _ in 0..MANY {
+                    let peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                    let stream = TcpStream::from_std(listener.accept().unwrap().0).unwrap();
+                    runtime::spawn(echo(stream));
+                    peers.push(peer);
+                    if peers.len() % 64 == 0 {
+                        // Each has served something before it is idle.
+                        for peer in peers.iter_mut().rev().take(64) {
+                            peer.write_all(b"x").unwrap();
+                        }
+                        for _ in 0..8 {
+                            runtime::task::yield_now().await;
+                        }
+                        runtime::time::sleep(Duration::from_millis(1)).await;
+                    }
+                }
+                *held = alloc::live() - before;
+            }
+            assert_eq!(runtime::metrics().pool_pieces, 0);
+            let each = held[1] as f64 / MANY as f64;
+            println!("an idle pooled connection: {each:.0} bytes");
+            // The aim is 500: of these, 128 are the slot and some 230 the task.
+            assert!(each <= 600.0, "an idle pooled connection has {each:.0} bytes");
+        });
+    });
+}
+
+async fn echo(stream: TcpStream) {
+    loop {
+        let Ok(data) = stream.recv().await else { return };
+        if data.is_empty() || stream.write_all(data).await.0.is_err() {
+            return;
+        }
+    }
+}
+
+/// A connection that the runtime made, and its std end.
+async fn pair() -> (TcpStream, std::net::TcpStream) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    (stream, listener.accept().unwrap().0)
 }
 
 #[test]

@@ -1,0 +1,259 @@
+//! Streams that receive ahead and change threads and runtimes: what was received goes with them, in order.
+
+use std::io::Write;
+
+use runtime::Builder;
+use runtime::net::TcpStream;
+use runtime::task::yield_now;
+
+use crate::peer::{ends, ms, pair, pattern, read_len, secs, until, within};
+use crate::recv::{POOLS, with_pool};
+use crate::support::{Rng, fds, in_child, watchdog};
+
+async fn recv_len(stream: &TcpStream, len: usize) -> Vec<u8> {
+    let mut all = Vec::new();
+    while all.len() < len {
+        let data = stream.recv().await.unwrap();
+        assert!(!data.is_empty(), "the stream ended after {} of {len} bytes", all.len());
+        all.extend_from_slice(&data);
+    }
+    all
+}
+
+#[test]
+fn what_was_received_ahead_goes_to_the_new_thread() {
+    for pool in POOLS {
+        let _watchdog = watchdog(secs(60));
+        with_pool(Builder::new(), pool).build().unwrap().block_on(async {
+            let mut rng = Rng(11);
+            for round in 0..40 {
+                let (stream, mut peer) = pair().await;
+                peer.write_all(&pattern(0, 10)).unwrap();
+                assert_eq!(recv_len(&stream, 10).await, pattern(0, 10));
+                let ahead = rng.below(5000) as usize;
+                peer.write_all(&pattern(10, ahead)).unwrap();
+                for _ in 0..rng.below(3) {
+                    yield_now().await;
+                }
+                let reads = rng.below(2) == 0;
+                let other = std::thread::spawn(move || {
+                    with_pool(Builder::new(), pool).build().unwrap().block_on(async {
+                        let all =
+                            async { if reads { read_len(&stream, 5990).await } else { recv_len(&stream, 5990).await } };
+                        let all = within(secs(10), "the bytes on the new thread", all).await;
+                        assert!(all == pattern(10, 5990), "{pool}, round {round}");
+                        stream.write_all("done").await.0.unwrap();
+                    });
+                });
+                peer.write_all(&pattern(10 + ahead, 5990 - ahead)).unwrap();
+                until("the other thread is done", secs(15), || other.is_finished()).await;
+                other.join().unwrap();
+                assert_eq!(ends(&mut peer).unwrap(), 4);
+            }
+            until("nothing is left here", secs(5), || runtime::metrics().in_flight == 0).await;
+            assert_eq!(runtime::metrics().pool_pieces, 0);
+        });
+    }
+}
+
+#[test]
+fn a_stream_goes_back_and_forth_between_two_running_threads() {
+    let _watchdog = watchdog(secs(60));
+    let (to, from) = std::sync::mpsc::channel::<(TcpStream, usize)>();
+    let (back, returned) = std::sync::mpsc::channel::<TcpStream>();
+    let other = std::thread::spawn(move || {
+        Builder::new().build().unwrap().block_on(async move {
+            loop {
+                match from.try_recv() {
+                    Ok((stream, at)) => {
+                        assert_eq!(within(secs(5), "there", recv_len(&stream, 100)).await, pattern(at, 100));
+                        back.send(stream).unwrap();
+                    }
+                    Err(std::sync::mpsc::TryRecvError::Empty) => runtime::time::sleep(ms(1)).await,
+                    Err(std::sync::mpsc::TryRecvError::Disconnected) => return,
+                }
+            }
+        });
+    });
+    Builder::new().build().unwrap().block_on(async move {
+        let (mut stream, mut peer) = pair().await;
+        for round in 0..50 {
+            let at = round * 200;
+            peer.write_all(&pattern(at, 200)).unwrap();
+            let mut here = Vec::new();
+            while here.len() < 100 {
+                // Not more than a hundred, so that the rest is received ahead.
+                let buf = Vec::with_capacity(100 - here.len());
+                if here.is_empty() && round % 2 == 0 {
+                    // Makes this thread the home.
+                    let _ = runtime::time::timeout(ms(0), stream.recv()).await.map(|data| {
+                        let data = data.unwrap();
+                        assert!(data.len() <= 200);
+                        here.extend_from_slice(&data);
+                    });
+                    continue;
+                }
+                let (n, data) = stream.read(buf).await.into_result().unwrap();
+                here.extend_from_slice(&data[..n]);
+            }
+            assert_eq!(here, pattern(at, here.len()));
+            if here.len() > 100 {
+                assert_eq!(read_len(&stream, 200 - here.len()).await, pattern(at + here.len(), 200 - here.len()));
+                continue;
+            }
+            to.send((stream, at + 100)).unwrap();
+            stream = loop {
+                match returned.try_recv() {
+                    Ok(stream) => break stream,
+                    Err(_) => runtime::time::sleep(ms(1)).await,
+                }
+            };
+        }
+        drop(to);
+    });
+    other.join().unwrap();
+}
+
+#[test]
+fn a_runtime_that_is_left_keeps_nothing_of_its_streams() {
+    for pool in POOLS {
+        let _watchdog = watchdog(secs(30));
+        let old = with_pool(Builder::new(), pool).build().unwrap();
+        for round in 0..20 {
+            let (stream, mut peer) = old.block_on(async {
+                let (stream, mut peer) = pair().await;
+                peer.write_all(b".").unwrap();
+                recv_len(&stream, 1).await;
+                peer.write_all(b"ahead ").unwrap();
+                if round % 2 == 0 {
+                    yield_now().await;
+                }
+                (stream, peer)
+            });
+            // The old runtime exists, but nobody turns it.
+            peer.write_all(b"behind").unwrap();
+            let other = std::thread::spawn(move || {
+                Builder::new().build().unwrap().block_on(async {
+                    let data =
+                        within(secs(5), "a receive after the old runtime went idle", recv_len(&stream, 12)).await;
+                    assert_eq!(data, b"ahead behind", "{pool}");
+                });
+            });
+            other.join().unwrap();
+        }
+        assert_eq!(old.metrics().in_flight, 0);
+        assert_eq!(old.metrics().pool_pieces, 0);
+    }
+}
+
+#[test]
+fn a_runtime_that_ends_gives_its_streams_what_they_had() {
+    for pool in POOLS {
+        let _watchdog = watchdog(secs(30));
+        let (keep, kept) = std::sync::mpsc::channel();
+        let old = with_pool(Builder::new(), pool).build().unwrap();
+        let mut peers = Vec::new();
+        old.block_on(async {
+            for i in 0..20usize {
+                let (stream, mut peer) = pair().await;
+                peer.write_all(b".").unwrap();
+                recv_len(&stream, 1).await;
+                peer.write_all(&pattern(0, i * 100)).unwrap();
+                keep.send(stream).unwrap();
+                peers.push(peer);
+            }
+            yield_now().await;
+        });
+        drop(old);
+        let new = with_pool(Builder::new(), pool).build().unwrap();
+        new.block_on(async {
+            for (i, stream) in kept.try_iter().enumerate() {
+                peers[i].write_all(&pattern(i * 100, 50)).unwrap();
+                assert!(recv_len(&stream, i * 100 + 50).await == pattern(0, i * 100 + 50), "{pool}, stream {i}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_receive_that_outlives_its_runtime_goes_on_in_the_next() {
+    for pool in POOLS {
+        let _watchdog = watchdog(secs(30));
+        for round in 0..8 {
+            let old = with_pool(Builder::new(), pool).build().unwrap();
+            let (stream, mut peer) = old.block_on(pair());
+            let mut waits = Box::pin(stream.recv());
+            old.block_on(async { assert!(crate::peer::poll_once(waits.as_mut()).await.is_pending()) });
+            let mut sent = Vec::new();
+            if round % 2 == 0 {
+                // Comes while the old runtime turns, and is not taken.
+                peer.write_all(b"before ").unwrap();
+                sent.extend_from_slice(b"before ");
+                old.block_on(async {
+                    runtime::time::sleep(ms(2)).await;
+                });
+            }
+            drop(old);
+            peer.write_all(b"after").unwrap();
+            sent.extend_from_slice(b"after");
+            let new = with_pool(Builder::new(), pool).build().unwrap();
+            let all = new.block_on(async {
+                let mut all = Vec::new();
+                if round % 4 < 2 {
+                    all.extend_from_slice(&within(secs(5), "the receive goes on", waits).await.unwrap());
+                } else {
+                    drop(waits);
+                }
+                all.extend(within(secs(5), "the rest", recv_len(&stream, sent.len() - all.len())).await);
+                all
+            });
+            assert_eq!(all, sent, "{pool}");
+            drop(stream);
+        }
+    }
+}
+
+#[test]
+fn a_stream_dropped_on_another_thread_is_closed_by_its_home() {
+    in_child("recv_moves::a_stream_dropped_on_another_thread_is_closed_by_its_home", secs(30), || {
+        let rt = Builder::new().build().unwrap();
+        rt.block_on(async {
+            let (stream, peer) = pair().await;
+            drop((stream, peer));
+            yield_now().await;
+            yield_now().await;
+            let before = fds();
+            for _ in 0..20 {
+                let (stream, mut peer) = pair().await;
+                peer.write_all(b"x").unwrap();
+                recv_len(&stream, 1).await;
+                peer.write_all(b"unread").unwrap();
+                std::thread::spawn(move || drop(stream)).join().unwrap();
+                let end = runtime::spawn_blocking(move || {
+                    let _ = ends(&mut peer);
+                });
+                within(secs(5), "the peer sees the end", end).await.unwrap();
+            }
+            until("descriptors are closed", secs(5), || fds() <= before).await;
+            assert_eq!(runtime::metrics().in_flight, 0);
+            assert_eq!(runtime::metrics().pool_pieces, 0);
+        });
+    });
+}
+
+#[test]
+fn a_forgotten_stream_is_let_go_when_the_runtime_ends() {
+    in_child("recv_moves::a_forgotten_stream_is_let_go_when_the_runtime_ends", secs(30), || {
+        let rt = Builder::new().build().unwrap();
+        rt.block_on(async {
+            let (stream, mut peer) = pair().await;
+            peer.write_all(b"x").unwrap();
+            recv_len(&stream, 1).await;
+            let mut waits = Box::pin(stream.recv());
+            assert!(crate::peer::poll_once(waits.as_mut()).await.is_pending());
+            std::mem::forget(waits);
+            std::mem::forget(stream);
+        });
+        assert_eq!(rt.shutdown_timeout(secs(5)), 0);
+    });
+}

@@ -1,0 +1,226 @@
+//! The accounting of pieces against a kernel of our own, which reads the table as the real one does.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const F_BUFFER: u32 = 1;
+const F_MORE: u32 = 2;
+const F_BUF_MORE: u32 = 1 << 4;
+
+/// The kernel's side of a table: it fills what is lent, in order, with a byte that counts up.
+struct Kernel {
+    table: *mut BufRingEntry,
+    head: u16,
+    incremental: bool,
+    next: u8,
+}
+
+impl Kernel {
+    fn entry(&self) -> Option<&'static mut BufRingEntry> {
+        // SAFETY: the pool's table, which lives longer than this kernel looks at it.
+        let tail = unsafe { BufRingEntry::tail(self.table) };
+        // SAFETY: as above.
+        if self.head == unsafe { *tail } {
+            return None;
+        }
+        // SAFETY: a place of the table.
+        let entry = unsafe { self.table.add(usize::from(self.head & (ENTRIES - 1))) };
+        // SAFETY: lent to this kernel.
+        Some(unsafe { &mut *entry })
+    }
+
+    /// Receives up to `len` bytes; the completion and what was written.
+    fn receive(&mut self, len: u32) -> Option<((i32, u32), Vec<u8>)> {
+        let entry = self.entry()?;
+        let n = len.min(entry.len());
+        let data: Vec<u8> = (0..n)
+            .map(|_| {
+                self.next = self.next.wrapping_add(1);
+                self.next
+            })
+            .collect();
+        // SAFETY: the memory is lent to this kernel, for at least so many bytes.
+        unsafe { ptr::copy_nonoverlapping(data.as_ptr(), entry.addr() as *mut u8, data.len()) };
+        let mut flags = F_BUFFER | F_MORE | u32::from(entry.bid()) << 16;
+        if self.incremental && n < entry.len() {
+            entry.set_addr(entry.addr() + u64::from(n));
+            entry.set_len(entry.len() - n);
+            flags |= F_BUF_MORE;
+        } else {
+            self.head = self.head.wrapping_add(1);
+        }
+        Some(((n as i32, flags), data))
+    }
+}
+
+/// Boxed, since slabs know their pool by its address.
+fn pool(shape: Shape) -> (Box<Pool>, Kernel) {
+    let pool = Box::new(Pool::new(shape));
+    pool.set_up(|_, _, _| true);
+    let kernel = Kernel { table: pool.table.get(), head: 0, incremental: !shape.classic, next: 0 };
+    (pool, kernel)
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// The kernel receives; completions wait until they are reaped, all at once.
+    Receive(u32),
+    Reap,
+    Drop(usize),
+    Advance(usize, usize),
+    IntoVec(usize),
+    Relieve(usize),
+    Replenish,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        5 => (1..90u32).prop_map(Step::Receive),
+        3 => Just(Step::Reap),
+        4 => (0..32usize).prop_map(Step::Drop),
+        1 => (0..32usize, 0..40usize).prop_map(|(at, n)| Step::Advance(at, n)),
+        1 => (0..32usize).prop_map(Step::IntoVec),
+        1 => (0..32usize).prop_map(Step::Relieve),
+        1 => Just(Step::Replenish),
+    ];
+    prop::collection::vec(step, 0..300)
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    (16..200u32, 1..5u16, 5..12u16, any::<bool>()).prop_map(|(slab_bytes, first, most, classic)| Shape {
+        slab_bytes,
+        first,
+        most,
+        classic,
+        ..Shape::default()
+    })
+}
+
+proptest! {
+    #[test]
+    fn pieces_keep_their_bytes_and_slabs_come_back_once(shape in shape(), steps in steps()) {
+        let (pool, mut kernel) = pool(shape);
+        let mut waiting: VecDeque<((i32, u32), Vec<u8>)> = VecDeque::new();
+        // What is held, and what it must read as.
+        let mut held: Vec<(Pooled, Vec<u8>)> = Vec::new();
+        for step in steps {
+            let count = held.len().max(1);
+            match step {
+                Step::Receive(len) => waiting.extend(kernel.receive(len)),
+                Step::Reap => {
+                    for ((result, flags), data) in waiting.drain(..) {
+                        held.push((pool.cut(result, flags).unwrap(), data));
+                    }
+                }
+                Step::Drop(at) if !held.is_empty() => drop(held.swap_remove(at % count)),
+                Step::Advance(at, n) if !held.is_empty() => {
+                    let (piece, data) = &mut held[at % count];
+                    let n = n.min(data.len());
+                    piece.advance(n);
+                    data.drain(..n);
+                }
+                Step::IntoVec(at) if !held.is_empty() => {
+                    let (piece, data) = held.swap_remove(at % count);
+                    prop_assert_eq!(piece.into_vec(), data);
+                }
+                Step::Relieve(at) if !held.is_empty() => {
+                    let (mut piece, data) = held.swap_remove(at % count);
+                    let (pinned, in_pool) = (pool.pinned(), piece.is_piece());
+                    pool.relieve(&mut piece);
+                    let half = u32::from(shape.first).div_ceil(2);
+                    let from = if shape.classic { half.max(u32::from(shape.most).div_ceil(4)) } else { half };
+                    let tight = pinned >= from;
+                    prop_assert_eq!(piece.is_piece(), in_pool && !tight);
+                    held.push((piece, data));
+                }
+                Step::Replenish => {
+                    let (empty, before) = (!pool.has_stock(), pool.slabs().len());
+                    let full = before == usize::from(shape.most);
+                    prop_assert_eq!(pool.replenish(), !(empty && full));
+                    prop_assert_eq!(pool.slabs().len() > before, empty && !full);
+                    prop_assert!(pool.slabs().len() <= usize::from(shape.most));
+                }
+                _ => {}
+            }
+            for (piece, data) in &held {
+                prop_assert_eq!(&piece[..], &data[..]);
+            }
+            prop_assert_eq!(pool.picture().pieces as usize, held.iter().filter(|(piece, _)| piece.is_piece()).count());
+        }
+        // Everything is reaped and dropped: every slab is lent, each once.
+        for ((result, flags), _) in waiting {
+            drop(pool.cut(result, flags));
+        }
+        let (kept, rest): (Vec<_>, Vec<_>) = held.into_iter().enumerate().partition(|(i, _)| i % 3 == 0);
+        drop(rest);
+        if kept.is_empty() {
+            prop_assert_eq!(pool.pinned(), 0);
+            let mut lent: Vec<u16> = Vec::new();
+            let mut seen = kernel.head;
+            while let Some(entry) = (Kernel { head: seen, ..kernel }).entry() {
+                lent.push(entry.bid());
+                seen = seen.wrapping_add(1);
+            }
+            lent.sort_unstable();
+            prop_assert_eq!(lent, (0..pool.slabs().len() as u16).collect::<Vec<_>>());
+        }
+        // What is held outlives the pool.
+        pool.close();
+        drop(pool);
+        for (_, (piece, data)) in &kept {
+            prop_assert_eq!(&piece[..], &data[..]);
+        }
+    }
+}
+
+#[test]
+fn what_a_kernel_should_not_say_is_survived() {
+    let (pool, mut kernel) = pool(Shape { slab_bytes: 64, first: 4, most: 4, ..Shape::default() });
+    // No such buffer.
+    assert!(pool.cut(8, F_BUFFER | 77 << 16).is_none());
+    // More than there is.
+    let ((_, flags), _) = kernel.receive(64).unwrap();
+    let id = flags >> 16;
+    let piece = pool.cut(1 << 20, flags).unwrap();
+    assert_eq!(piece.len(), 64);
+    // A buffer that it does not have.
+    assert!(pool.cut(8, F_BUFFER | id << 16).is_none());
+    // Nothing taken, although it says that it is done with the buffer: it is not.
+    let tail = pool.tail.get();
+    assert!(pool.cut(0, F_BUFFER | 1 << 16).is_none());
+    assert_eq!((pool.pinned(), pool.tail.get()), (1, tail));
+    drop(piece);
+    assert_eq!(pool.pinned(), 0);
+    pool.close();
+}
+
+#[test]
+fn a_classic_buffer_without_bytes_is_lent_again() {
+    let (pool, mut kernel) = pool(Shape { slab_bytes: 64, first: 2, most: 2, classic: true, ..Shape::default() });
+    for _ in 0..5 {
+        let ((result, flags), _) = kernel.receive(0).unwrap();
+        assert!(pool.cut(result, flags).is_none());
+        assert_eq!(pool.pinned(), 0);
+    }
+    pool.close();
+}
+
+#[test]
+fn a_pool_whose_kernel_is_not_done_leaks_its_slabs_and_keeps_what_is_held() {
+    let (pool, mut kernel) = pool(Shape { slab_bytes: 64, first: 1, most: 1, ..Shape::default() });
+    let ((result, flags), data) = kernel.receive(64).unwrap();
+    let piece = pool.cut(result, flags).unwrap();
+    drop(pool);
+    assert_eq!(piece[..], data[..]);
+    drop(piece);
+}
+
+#[test]
+fn a_kernel_that_refuses_leaves_no_stock() {
+    let pool = Pool::new(Shape::default());
+    pool.set_up(|_, _, _| false);
+    assert!(!pool.has_stock() && !pool.replenish() && !pool.is_untried() && !pool.is_registered());
+}
