@@ -97,7 +97,7 @@ impl Recv<'_> {
                 return Poll::Ready(Ok(data));
             }
             if receiver.is_standing() {
-                receiver.set_waker(task.waker());
+                receiver.set_waker(cx, task.waker());
                 return Poll::Pending;
             }
             return self.wait(cx, task);

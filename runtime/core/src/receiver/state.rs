@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context as Task, Poll, Waker};
 
 use super::queue::Queue;
+use crate::cell;
 use crate::context::{Context, Resident};
 use crate::duplex::{Duplex, Home};
 use crate::fd::Origin;
@@ -144,9 +145,9 @@ impl Receiver {
     }
 
     #[inline]
-    pub(super) fn set_waker(&self, waker: &Waker) {
-        // Cloned and dropped with nothing in hand: both are foreign code (I4).
-        let waker = waker.clone();
+    pub(super) fn set_waker(&self, cx: &Context, waker: &Waker) {
+        // Cloned and dropped with nothing in hand: both are foreign code (I4). What wakes it is this ring.
+        let waker = cell::home_waker(cx, waker);
         drop(self.waker.replace(Some(waker)));
     }
 
@@ -180,7 +181,7 @@ impl Receiver {
         if let Err(error) = self.arm(cx) {
             return Poll::Ready(Err(error));
         }
-        self.set_waker(task.waker());
+        self.set_waker(cx, task.waker());
         // Cloning a waker may have visited the ring.
         if self.queue.bytes() > 0 || self.end.get() != End::Open {
             task.waker().wake_by_ref();
@@ -197,7 +198,7 @@ impl Receiver {
             self.end.set(End::failed(error.raw_os_error().unwrap_or(libc::ECANCELED)));
             return Poll::Ready(());
         }
-        self.set_waker(task.waker());
+        self.set_waker(cx, task.waker());
         if self.queue.bytes() > 0 || self.end.get() != End::Open {
             task.waker().wake_by_ref();
         }
