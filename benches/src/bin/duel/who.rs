@@ -10,7 +10,7 @@ use runtime_limit::args::Args;
 pub(crate) const SERVER_CORE: usize = 0;
 
 /// Name, program, further arguments. The tuned peers have our flags on their ring.
-const KNOWN: [(&str, &str, &[&str]); 12] = [
+const KNOWN: [(&str, &str, &[&str]); 13] = [
     ("limit", "limit", &[]),
     ("multi", "limit", &["mode=multi"]),
     ("single", "limit", &["mode=single"]),
