@@ -462,8 +462,9 @@ fn small_pieces_that_are_held_do_not_pin_the_pool() {
         }
         let metrics = runtime::metrics();
         assert!(metrics.pool_copied > 400, "{metrics:?}");
-        assert!(metrics.pool_bytes <= 16 * 8192, "{metrics:?}");
-        assert!(metrics.pool_pinned <= 8, "{metrics:?}");
+        // A quarter of the bound, and what doubling brings on top.
+        assert!(metrics.pool_bytes <= 32 * 8192, "{metrics:?}");
+        assert!(metrics.pool_pinned <= 16, "{metrics:?}");
         let all: Vec<u8> = held.into_iter().flat_map(Pooled::into_vec).collect();
         assert!(all == pattern(0, all.len()) && all.len() == 500 * 16);
     });

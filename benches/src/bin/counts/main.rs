@@ -34,9 +34,9 @@ use runtime_limit::args::Args;
 
 const SUBJECT: &str = "ours";
 const POOLED: &str = "ours-pooled";
-/// Instructions per request that a pooled echo may take. The aim at one connection is 850: the limit keeps what there is. With
-/// many, what is ready at a time, and so the number of polls, varies.
-const POOLED_LIMITS: [f64; 2] = [1150.0, 890.0];
+/// Instructions per request that a pooled echo may take. With many connections what is ready at a time, and so the number
+/// of polls, varies.
+const POOLED_LIMITS: [f64; 2] = [950.0, 850.0];
 const SERVER_CORE: usize = 0;
 const LOAD_CORE: usize = 1;
 /// The connection counts that there are limits for.
