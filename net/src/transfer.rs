@@ -120,8 +120,11 @@ fn serve_vectored<B: IoBufMut>(held: &mut Held, bufs: &mut [B]) -> Served {
             None => receiver::serve(held, buf, 0, false),
         };
         match (served, total) {
-            // The end comes again by itself.
-            (Served::Done(Ok(0)), Some(_)) => done = buf::fill(buf, &[]) == 0,
+            // As is the end.
+            (Served::Done(Ok(0)), Some(_)) => {
+                held.keep_end();
+                done = buf::fill(buf, &[]) == 0;
+            }
             (Served::Done(Ok(n)), _) => {
                 total = Some(total.unwrap_or(0) + n);
                 // A buffer that is not full was the last that there were bytes for, and those behind it stay empty.

@@ -9,6 +9,7 @@ mod accept;
 mod backlog;
 mod cancel;
 mod dispatch;
+mod end;
 mod io_cancel;
 mod io_copy;
 mod limits;

@@ -89,12 +89,17 @@ struct Rare {
     residue: Residue,
 }
 
+/// In place of an errno: the end of the stream. The kernel would tell it again, but a reader whose patience is always
+/// shorter than an operation would never get to hear it.
+const END: i32 = 0;
+
 /// What dropped operations left behind.
 #[derive(Debug, Default)]
 struct Residue {
     data: Vec<u8>,
     /// How much of `data` has been returned already.
     taken: usize,
+    /// [`END`] when that was no error.
     errno: Option<i32>,
     /// An error of the whole connection that a dropped write was told, and the kernel tells nobody again: it comes in
     /// place of the end of the stream, behind what the kernel still has.
@@ -104,6 +109,11 @@ struct Residue {
 impl Residue {
     fn is_empty(&self) -> bool {
         self.data.is_empty() && self.errno.is_none()
+    }
+
+    /// Whether it is the end of the stream and no more.
+    fn is_end(&self) -> bool {
+        self.data.is_empty() && self.errno == Some(END)
     }
 
     fn rest(&self) -> &[u8] {
@@ -137,7 +147,12 @@ impl Duplex {
     pub fn into_fd(self: Arc<Self>) -> Result<OwnedFd, Arc<Self>> {
         let mut this = Arc::try_unwrap(self)?;
         // Asked when nobody else has it: an orphan on another thread may have ended a moment ago.
-        if this.has_residue(Direction::Read) || this.has_residue(Direction::Write) {
+        // The end of the stream is no loss: whoever has the descriptor is told again.
+        let is_lost = |direction| {
+            let is_end = this.side(direction).rare.as_ref().is_some_and(|rare| rare.residue.is_end());
+            this.has_residue(direction) && !is_end
+        };
+        if is_lost(Direction::Read) || is_lost(Direction::Write) {
             return Err(Arc::new(this));
         }
         Ok(this.fd.take().expect("the descriptor is there until the end"))
@@ -254,7 +269,9 @@ impl Duplex {
         let mut side = self.side(Direction::Read);
         let residue = &mut side.rare().residue;
         if residue.data.is_empty() {
-            return residue.errno.take().map(|errno| Err(io::Error::from_raw_os_error(errno)));
+            let errno = residue.errno.take()?;
+            let errno = if errno == END { residue.end.take().unwrap_or(END) } else { errno };
+            return Some(if errno == END { Ok(Vec::new()) } else { Err(io::Error::from_raw_os_error(errno)) });
         }
         let mut data = std::mem::take(&mut residue.data);
         let taken = std::mem::take(&mut residue.taken);
@@ -487,8 +504,13 @@ impl Held {
         if residue.rest().is_empty() {
             // Bytes came before the error, so they went first.
             let errno = if peek { residue.errno } else { residue.errno.take() };
+            let errno = match errno {
+                Some(END) if peek => residue.end.or(errno),
+                Some(END) => residue.end.take().or(errno),
+                errno => errno,
+            };
             self.clean = residue.is_empty();
-            return errno.map(|errno| Err(io::Error::from_raw_os_error(errno)));
+            return errno.map(|errno| if errno == END { Ok(0) } else { Err(io::Error::from_raw_os_error(errno)) });
         }
         // Taken out while the buffer's own methods, which are foreign code and may panic, run.
         let residue = std::mem::take(residue);
@@ -531,6 +553,13 @@ unsafe impl Origin for Held {
             side.busy = true;
             side.rare().residue.data.extend_from_slice(data);
         }
+    }
+
+    fn keep_end(&mut self) {
+        self.clean = false;
+        let mut side = self.duplex.side(self.direction);
+        side.busy = true;
+        side.rare().residue.errno.get_or_insert(END);
     }
 
     fn keep_error(&mut self, errno: i32) {

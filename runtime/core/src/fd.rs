@@ -24,6 +24,9 @@ pub unsafe trait Origin: 'static {
 
     /// Takes the error with which an orphan ended.
     fn keep_error(&mut self, _errno: i32) {}
+
+    /// A dropped read met the end of the stream.
+    fn keep_end(&mut self) {}
 }
 
 // SAFETY: an owned descriptor is open until its owner is dropped.

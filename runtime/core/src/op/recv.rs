@@ -73,14 +73,18 @@ pub(super) fn keep<F: Origin>(origin: &mut F, result: io::Result<usize>, at: usi
         let n = *result.as_ref().unwrap_or(&0);
         origin.keep_data(&data[..(at + n).min(data.len())]);
     }
-    if let Err(error) = result {
-        origin.keep_error(error.raw_os_error().unwrap_or(libc::EIO));
+    match result {
+        // No receive is issued without room, so it is not for want of that.
+        Ok(0) if !peek => origin.keep_end(),
+        Ok(_) => {}
+        Err(error) => origin.keep_error(error.raw_os_error().unwrap_or(libc::EIO)),
     }
 }
 
 /// As [`keep`], of a read into several buffers.
 pub(super) fn keep_scattered<B: IoBufMut, F: Origin>(origin: &mut F, result: io::Result<usize>, bufs: &[B]) {
     match result {
+        Ok(0) => origin.keep_end(),
         Ok(mut n) => {
             for buf in bufs {
                 let data = buf::bytes(buf);
