@@ -29,9 +29,14 @@ impl Cpus {
 
     /// Those that the calling thread may run on: its affinity, which the kernel keeps inside the process's CPU set.
     pub(crate) fn allowed() -> io::Result<Self> {
+        Self::of(0)
+    }
+
+    /// Those of a thread; 0 is the calling one.
+    fn of(thread: libc::pid_t) -> io::Result<Self> {
         let mut cpus = Self::none();
         // SAFETY: writes at most the given size to a set of that size.
-        let result = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut cpus.0) };
+        let result = unsafe { libc::sched_getaffinity(thread, size_of::<libc::cpu_set_t>(), &raw mut cpus.0) };
         if result == 0 { Ok(cpus) } else { Err(io::Error::last_os_error()) }
     }
 
@@ -75,6 +80,17 @@ impl Cpus {
     pub(crate) fn raw(&self) -> &libc::cpu_set_t {
         &self.0
     }
+}
+
+/// How many CPUs the process may use, as it was when this was first asked: those of its first thread, since the one that
+/// asks may be pinned.
+pub(crate) fn of_process() -> usize {
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| match (BEFORE.get(), Cpus::of(std::process::id() as libc::pid_t)) {
+        (Some(before), _) => before.iter().count(),
+        (None, Ok(first)) => first.iter().count(),
+        (None, Err(_)) => std::thread::available_parallelism().map_or(1, usize::from),
+    })
 }
 
 /// Undoes on this thread what it inherited from one that is pinned, if there are such threads.

@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 
 use crate::cell;
 use crate::context::{self, Context};
+use crate::cpus;
 use crate::crew::{Crew, Limits, Way};
 use crate::driver::keep_first;
 use crate::metrics::Metrics;
@@ -211,7 +212,7 @@ impl Builder {
         context.long_poll.set(self.long_poll);
         if !context.spin.is_off() {
             // Both read files the first time, which is not for the run loop to do.
-            let _ = (sys::cores(), sys::has_cpu_quota());
+            let _ = (cpus::of_process(), sys::has_cpu_quota());
         }
         pool::ask(self.blocking_threads, self.thread_keep_alive);
         wake::register(context.id(), Arc::clone(&context.door) as Arc<dyn OrphanSink>);
@@ -492,7 +493,7 @@ fn plan_by_the_record(cx: &Context) -> Plan {
     let plan = cx.spin.plan(now_ns);
     if matches!(plan, Plan::SpinUntil(_))
         && (!cx.driver.shows_completions()
-            || RUNNING.load(Ordering::Relaxed) > sys::cores()
+            || RUNNING.load(Ordering::Relaxed) > cpus::of_process()
             || sys::has_cpu_quota()
             || cx.spin.wants_to_watch(now_ns) && !cx.spin.watch(now_ns, sys::preemptions()))
     {

@@ -96,12 +96,6 @@ pub fn monotonic_ns() -> u64 {
     ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
 }
 
-/// Cores that this process may use, as it was when this was first asked.
-pub fn cores() -> usize {
-    static CORES: OnceLock<usize> = OnceLock::new();
-    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
-}
-
 /// Whether the process has a CPU quota (cgroup v2 `cpu.max`, v1 `cpu.cfs_quota_us`), as it was when this was first asked.
 pub fn has_cpu_quota() -> bool {
     static QUOTA: OnceLock<bool> = OnceLock::new();

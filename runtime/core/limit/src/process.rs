@@ -44,3 +44,15 @@ pub fn never_preempt(pid: i32) -> io::Result<()> {
 fn check(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
+
+/// Has the calling thread run on one core only; without effect where there is no such core.
+pub fn pin_thread(core: usize) {
+    // SAFETY: a plain array of integers, for which all bits zero is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    if core < libc::CPU_SETSIZE as usize {
+        // SAFETY: below the bound.
+        unsafe { libc::CPU_SET(core, &mut set) };
+        // SAFETY: reads a set of the given size.
+        let _ = unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
+    }
+}
