@@ -1,14 +1,16 @@
 //! The runtime: `echo`, `accept` and `exec`, see the README.
 //!
-//! `spin=off` switches the spin before the park off. The servers come to an orderly end after `requests=N` or `conns=N`, and print what the runtime has counted.
+//! `threads=N` serves `echo` on N threads. `spin=off` switches the spin before the park off. The servers come to an orderly end after `requests=N` or `conns=N`, and print what the runtime has counted.
 
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
+use std::sync::{Arc, Barrier};
 
 use benches::host::{Host, Ours};
 use benches::{exec, pingpong, serve, timer};
 use runtime::net::{TcpListener, TcpStream};
+use runtime::{Builder, Handle};
 use runtime_limit::Result;
 use runtime_limit::args::Args;
 
@@ -18,6 +20,10 @@ fn main() -> ExitCode {
 
 fn run(mut args: Args) -> Result<()> {
     serve::bounds(&mut args)?;
+    let threads: usize = args.value("threads", 1)?;
+    if threads > 1 {
+        return group(threads, args);
+    }
     let spins = args.value("spin", "on".to_owned())? == "on";
     let mut ours = if spins { Ours::new()? } else { Ours::without_spin()? };
     match args.command() {
@@ -48,6 +54,31 @@ async fn echo(mut args: Args) -> Result<()> {
         }
     });
     print_counts("requests", serve::last_counted().await);
+    Ok(())
+}
+
+/// `echo` on several threads that share the port. It goes on until it is stopped.
+fn group(threads: usize, mut args: Args) -> Result<()> {
+    let (port, buffer_len) = (args.value("port", 0u16)?, args.value("buf", 16 << 10)?);
+    args.finish()?;
+    let all_listen = Arc::new(Barrier::new(threads));
+    let served = Builder::new().threads(threads).run(move |here: Handle| {
+        let all_listen = Arc::clone(&all_listen);
+        async move {
+            let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+            // Or whoever listens first would get all connections of the load.
+            all_listen.wait();
+            if here.index() == 0 {
+                serve::ready(listener.local_addr()?.port());
+            }
+            let mut incoming = listener.incoming();
+            while let Some(stream) = incoming.next().await {
+                runtime::spawn(connection(stream?, buffer_len));
+            }
+            std::io::Result::Ok(())
+        }
+    });
+    served?;
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use runtime_limit::args::Args;
 pub(crate) const SERVER_CORE: usize = 0;
 
 /// Name, program, further arguments. The tuned peers have our flags on their ring.
-const KNOWN: [(&str, &str, &[&str]); 13] = [
+const KNOWN: [(&str, &str, &[&str]); 14] = [
     ("limit", "limit", &[]),
     ("multi", "limit", &["mode=multi"]),
     ("single", "limit", &["mode=single"]),
@@ -18,6 +18,8 @@ const KNOWN: [(&str, &str, &[&str]); 13] = [
     ("ours", "ours", &[]),
     // Only for `echo`.
     ("ours-pooled", "ours", &["pooled=true"]),
+    // Only for `echo`; on the server's core, as all are.
+    ("ours-two", "ours", &["threads=2"]),
     ("ours-parks", "ours", &["spin=off"]),
     ("tokio", "peer-tokio", &[]),
     ("monoio", "peer-monoio", &[]),
