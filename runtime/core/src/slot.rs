@@ -511,6 +511,9 @@ impl Drop for Slots {
 }
 
 #[cfg(test)]
+mod model;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::op::{Notified, WithNotice, opcode, squeue};
