@@ -8,7 +8,7 @@ mod transmit;
 pub(crate) mod zero_copy;
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use runtime_core::buf::{self, BufResult, IoBuf, IoBufMut};
@@ -37,6 +37,17 @@ enum Settled {
     Again,
     /// It would block: a poll comes first.
     NotReady,
+}
+
+/// The error of a write of which a part was sent before: the kernel, which goes on by itself, hides a reset behind the
+/// count of that part and then says EPIPE.
+#[cold]
+fn after_a_part(fd: BorrowedFd<'_>, error: io::Error) -> io::Error {
+    const ECONNRESET: i32 = 104;
+    if error.kind() == io::ErrorKind::BrokenPipe && sys::is_dead_tcp(fd) {
+        return io::Error::from_raw_os_error(ECONNRESET);
+    }
+    error
 }
 
 impl Settled {

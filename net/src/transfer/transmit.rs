@@ -25,7 +25,7 @@ use runtime_core::submit::Flight;
 use runtime_core::sys;
 use runtime_core::wait::Ticket;
 
-use super::{MSG_WAITALL, Settled};
+use super::{MSG_WAITALL, Settled, after_a_part};
 
 /// How much a write is to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,6 +160,9 @@ impl<B: IoBuf> Future for Transmit<'_, B> {
         if this.flight.is_some() {
             let (result, buf, held) = ready!(this.flight.poll(task));
             return match this.settle(result, &buf) {
+                Settled::Done(Err(error)) if this.sent > 0 => {
+                    Poll::Ready(BufResult(Err(after_a_part(held.as_fd(), error)), buf))
+                }
                 Settled::Done(result) => Poll::Ready(BufResult(result, buf)),
                 Settled::Again => this.send_again(held, buf, task),
                 Settled::NotReady => this.arm(held, buf, task),

@@ -26,7 +26,7 @@ use runtime_core::op::send_zc::{SendZc, Sent, ZeroCopy};
 use runtime_core::submit::submit;
 
 use super::transmit::{Extent, Transmit};
-use super::{MSG_WAITALL, Settled};
+use super::{MSG_WAITALL, Settled, after_a_part};
 
 /// From how many bytes on a write goes without a copy, unless the stream was told otherwise.
 ///
@@ -138,6 +138,7 @@ async fn send<B: IoBuf>(duplex: &Arc<Duplex>, mut buf: B, extent: Extent) -> Buf
             match Settled::failed(error) {
                 Settled::Again => {}
                 Settled::NotReady => held = ready(held, POLLOUT).await.1,
+                Settled::Done(Err(error)) if sent > 0 => return BufResult(Err(after_a_part(held.as_fd(), error)), buf),
                 Settled::Done(result) => return BufResult(result, buf),
             }
             continue;
@@ -180,6 +181,7 @@ async fn send_plain<B: IoBuf>(mut held: Held, mut buf: B, mut sent: usize, exten
             Err(error) => match Settled::failed(error) {
                 Settled::Again => {}
                 Settled::NotReady => held = ready(held, POLLOUT).await.1,
+                Settled::Done(Err(error)) if sent > 0 => return BufResult(Err(after_a_part(held.as_fd(), error)), buf),
                 Settled::Done(result) => return BufResult(result, buf),
             },
         }

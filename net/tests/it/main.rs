@@ -20,6 +20,7 @@ mod order;
 mod recv;
 mod recv_moves;
 mod recv_soak;
+mod resets;
 mod review;
 mod shards;
 mod stream;

@@ -555,6 +555,13 @@ unsafe impl Origin for Held {
         }
     }
 
+    fn keep_short_write(&mut self) {
+        // The kernel goes on by itself until it fails, returns the count then, and tells the error to nobody.
+        if crate::sys::is_dead_tcp(self.duplex.as_fd()) {
+            self.keep_error(libc::ECONNRESET);
+        }
+    }
+
     fn keep_end(&mut self) {
         self.clean = false;
         let mut side = self.duplex.side(self.direction);

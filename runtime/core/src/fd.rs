@@ -25,6 +25,9 @@ pub unsafe trait Origin: 'static {
     /// Takes the error with which an orphan ended.
     fn keep_error(&mut self, _errno: i32) {}
 
+    /// A dropped write that was to send everything has sent a part: an error may hide behind the count.
+    fn keep_short_write(&mut self) {}
+
     /// A dropped read met the end of the stream.
     fn keep_end(&mut self) {}
 }

@@ -70,6 +70,21 @@ pub fn is_ready(fd: RawFd, events: i16) -> io::Result<bool> {
     check(unsafe { libc::poll(&raw mut poll, 1, 0) } as isize).map(|n| n > 0)
 }
 
+/// Whether this is a TCP connection that is over in both directions though nobody here has ended it: it was reset, or
+/// timed out.
+pub fn is_dead_tcp(fd: BorrowedFd<'_>) -> bool {
+    let mut protocol: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: writes at most `len` bytes to an integer.
+    let result = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PROTOCOL, (&raw mut protocol).cast(), &raw mut len)
+    };
+    let is_tcp = result == 0 && matches!(protocol, libc::IPPROTO_TCP | libc::IPPROTO_MPTCP);
+    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: 0, revents: 0 };
+    // SAFETY: one structure, as the call is told; it does not wait.
+    is_tcp && unsafe { libc::poll(&raw mut poll, 1, 0) } == 1 && poll.revents & libc::POLLHUP != 0
+}
+
 /// `pipe2(2)`: the reading and the writing end, close-on-exec and O_NONBLOCK.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut fds = [0; 2];

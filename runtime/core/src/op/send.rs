@@ -41,15 +41,18 @@ unsafe impl<B: IoBuf, F: Origin> Op for Send<B, F> {
     }
 
     fn orphan(self, cqe: Cqe) {
+        let enough = if self.flags & libc::MSG_WAITALL != 0 { self.buf.init_len() - self.skip } else { 0 };
         let (result, _buf, mut origin) = self.complete(cqe);
-        keep_failure(&mut origin, result);
+        keep_failure(&mut origin, result, enough);
     }
 }
 
-/// Hands the error of an orphaned write to where it came from.
-pub(super) fn keep_failure<F: Origin>(origin: &mut F, result: io::Result<usize>) {
-    if let Err(error) = result {
-        origin.keep_error(error.raw_os_error().unwrap_or(libc::EIO));
+/// Hands the error of an orphaned write, which was to send `enough` bytes, to where it came from.
+pub(super) fn keep_failure<F: Origin>(origin: &mut F, result: io::Result<usize>, enough: usize) {
+    match result {
+        Ok(n) if n < enough => origin.keep_short_write(),
+        Ok(_) => {}
+        Err(error) => origin.keep_error(error.raw_os_error().unwrap_or(libc::EIO)),
     }
 }
 
@@ -85,6 +88,6 @@ unsafe impl<B: IoBuf, F: Origin> Op for SendVectored<B, F> {
 
     fn orphan(self, cqe: Cqe) {
         let (result, _bufs, mut origin) = self.complete(cqe);
-        keep_failure(&mut origin, result);
+        keep_failure(&mut origin, result, 0);
     }
 }

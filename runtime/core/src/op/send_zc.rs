@@ -101,7 +101,7 @@ unsafe impl<B: IoBuf, F: Origin> Notified for SendZc<B, F> {
         let origin = unsafe { &mut *origin }.take();
         // Wakes whoever waits for the direction, and comes last: that may end this very operation.
         if let Some(mut origin) = origin {
-            keep_failure(&mut origin, result);
+            keep_zc_failure(&mut origin, result, enough);
         }
     }
 
@@ -111,8 +111,18 @@ unsafe impl<B: IoBuf, F: Origin> Notified for SendZc<B, F> {
     }
 
     fn orphan(self, cqe: Cqe) {
+        let enough = self.enough;
         if let Sent { result, origin: Some(mut origin), .. } = self.complete(cqe) {
-            keep_failure(&mut origin, result);
+            keep_zc_failure(&mut origin, result, enough);
         }
+    }
+}
+
+/// As [`keep_failure`]; that zero-copy is not to be had here is nothing that a later write has to hear of, since a plain
+/// one may do.
+fn keep_zc_failure<F: Origin>(origin: &mut F, result: io::Result<usize>, enough: u32) {
+    let is_about_zero_copy = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP));
+    if !result.as_ref().is_err_and(is_about_zero_copy) {
+        keep_failure(origin, result, enough as usize);
     }
 }

@@ -59,7 +59,7 @@ unsafe impl<B: IoBuf, F: Origin> Op for Write<B, F> {
 
     fn orphan(self, cqe: Cqe) {
         let (result, _buf, mut origin) = self.complete(cqe);
-        keep_failure(&mut origin, result);
+        keep_failure(&mut origin, result, 0);
     }
 }
 
@@ -96,6 +96,6 @@ unsafe impl<B: IoBuf, F: Origin> Op for WriteVectored<B, F> {
 
     fn orphan(self, cqe: Cqe) {
         let (result, _bufs, mut origin) = self.complete(cqe);
-        keep_failure(&mut origin, result);
+        keep_failure(&mut origin, result, 0);
     }
 }
