@@ -78,16 +78,20 @@ async fn serve(stream: TcpStream, stopping: Stop) {
     }
 }
 
+/// How long a client that is sending keeps a server that stops.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
 /// Sends back what comes until the client has no more, or the server stops and what had come is sent back.
-async fn echo(stream: &TcpStream, mut stopping: Stop) -> io::Result<()> {
+async fn echo(stream: &TcpStream, stopping: Stop) -> io::Result<()> {
     let mut buf = Vec::with_capacity(16 * 1024);
     loop {
         // The read comes first: what has arrived is answered even when the server is stopping.
-        let (n, data) = match select(stream.read(buf), &mut stopping).await {
+        let (n, data) = match select(stream.read(buf), stopping.clone()).await {
             Either::Left((result, _)) => result.into_result()?,
-            Either::Right((_, read)) => match read.now_or_never() {
-                Some(result) => result.into_result()?,
-                None => return stream.shutdown(std::net::Shutdown::Write).await,
+            // A read needs a turn to bring what is there, so it gets a moment.
+            Either::Right((_, read)) => match timeout(LAST_WORDS, read).await {
+                Ok(result) => result.into_result()?,
+                Err(_elapsed) => return stream.shutdown(std::net::Shutdown::Write).await,
             },
         };
         if n == 0 {

@@ -98,3 +98,20 @@ fn a_server_without_clients_ends_at_once() {
     server.signal("TERM");
     assert_eq!(server.end(), "closing 0 connections\nall closed\n");
 }
+
+#[test]
+fn more_than_one_read_of_what_was_sent_before_the_signal_is_answered() {
+    let server = Server::start();
+    let mut client = server.connect();
+    echo(&mut client, b"one line\n");
+    server.signal("STOP");
+    let sent: Vec<u8> = (0..100_000u32).map(|n| n as u8).collect();
+    client.write_all(&sent).expect("its socket has room");
+    server.signal("INT");
+    server.signal("CONT");
+    let mut back = Vec::new();
+    client.read_to_end(&mut back).expect("an end without a reset");
+    assert_eq!(back.len(), sent.len());
+    assert!(back == sent);
+    assert!(server.end().ends_with("all closed\n"));
+}
