@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Requests may come in one piece or byte by byte, many at once, with `\n` or `\r\n`. A line of more than 4096 bytes is
-//! answered with an error and ends the connection, as do five minutes of silence.
+//! answered with an error and ends the connection, as do one that is not UTF-8 and five minutes of silence.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

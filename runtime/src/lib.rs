@@ -147,6 +147,9 @@
 //! when they are submitted. The ring does not use a kernel polling thread (`SQPOLL`): such a thread would use up the
 //! CPU quota of a container, and keep the credentials of the moment it was started.
 //!
+//! A process that ends without dropping its runtime (`exit`, a signal) leaves its ring to the kernel, which takes it apart a
+//! few milliseconds after the process is gone; a port that it listened on is free only then.
+//!
 //! A thread that waits in the ring is not counted as waiting for a disk where the kernel offers that (6.15); on older
 //! kernels an idle program may show up as *iowait* or I/O pressure, which means nothing.
 #![forbid(unsafe_code)]

@@ -288,6 +288,9 @@ impl TcpStream {
     /// comes back when the kernel no longer uses it, which with most devices is when the other side has acknowledged the
     /// data; the next write of the stream need not wait for that, so two buffers in turn keep a connection busy.
     ///
+    /// A peer that does not acknowledge keeps the buffer, even when the stream is dropped; one that was dropped with
+    /// `set_linger(Some(Duration::ZERO))` gives it back at once.
+    ///
     /// It is a plain [`write`](Self::write) below 64 KiB (see [`set_zc_threshold`](Self::set_zc_threshold)), on sockets and
     /// kernels that do not offer it, when the user may not lock more memory (`RLIMIT_MEMLOCK`), and once the kernel has
     /// reported eight times in a row that it had to copy, as it always does on loopback (from 6.2 on).

@@ -153,7 +153,7 @@ impl Builder {
     /// or the entries of the first ring of the thread, whichever is less, so that a small ring would leave few workers to
     /// all later ones. The number of unbounded ones is that of the processes the user may have (`RLIMIT_NPROC`).
     ///
-    /// The numbers are the thread's: of several runtimes on one thread, the one that was built last says.
+    /// Above 2³¹ − 1 [`build`](Self::build) fails. The numbers are the thread's: of several runtimes on one thread, the one that was built last says.
     #[doc(alias = "IORING_REGISTER_IOWQ_MAX_WORKERS")]
     pub fn io_workers(mut self, bounded: u32, unbounded: u32) -> Self {
         self.setup.io_workers = Some([bounded, unbounded]);
@@ -202,6 +202,10 @@ impl Builder {
     fn build_in(&self, place: impl FnOnce(&Way) -> (Arc<Crew>, usize)) -> io::Result<Runtime> {
         if !(1..=32768).contains(&self.setup.entries) {
             let text = format!("a ring has 1 to 32768 entries, not {}", self.setup.entries);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        if self.setup.io_workers.is_some_and(|numbers| numbers.iter().any(|&number| i32::try_from(number).is_err())) {
+            let text = "the kernel counts its workers in an i32: io_workers takes numbers up to 2147483647";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         if self.blocking_threads == Some(0) {

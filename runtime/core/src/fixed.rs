@@ -43,6 +43,11 @@ const MAX_BYTES: usize = 1 << 30;
 /// The memory is locked, and counts against `RLIMIT_MEMLOCK` of the user unless the process may exceed it. It is given
 /// back when the set and every buffer of it are dropped, in whichever order they and the runtime go.
 ///
+/// **Peers that do not read can use a set up.** What a zero-copy send has handed out comes back when the other side has
+/// acknowledged it, however long that takes and whatever becomes of the stream. Where peers are not trusted, take buffers
+/// with [`try_lease`](Self::try_lease) and write from ordinary memory when there is none, and end a stream that has hung
+/// for too long with `set_linger(Some(Duration::ZERO))` before it is dropped.
+///
 /// # Examples
 ///
 /// ```

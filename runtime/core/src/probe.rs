@@ -103,7 +103,7 @@ impl fmt::Display for Probe {
             Some(value) => writeln!(f, "io_uring_disabled   {value}")?,
             None => writeln!(f, "io_uring_disabled   not known to this kernel")?,
         }
-        writeln!(f, "locked memory       {}", limits(self.memlock))?;
+        writeln!(f, "locked memory       {} (bytes)", limits(self.memlock))?;
         writeln!(f, "file descriptors    {}", limits(self.nofile))?;
         match &self.ring {
             Err(error) => write!(f, "ring                {error}"),

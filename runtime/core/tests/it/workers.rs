@@ -160,6 +160,10 @@ fn the_kernels_workers_are_bounded_as_asked() {
         // Who only looks does not change them.
         runtime::probe().ring.unwrap();
         assert_eq!(io_workers(&asked), [3, 7]);
+        for numbers in [(2, u32::MAX), (1 << 31, 1)] {
+            let refused = Builder::new().io_workers(numbers.0, numbers.1).build().unwrap_err();
+            assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);
+        }
         let half = Builder::new().io_workers(0, 9).build().unwrap();
         assert_eq!(io_workers(&half), [4 * cpus, 9]);
     })
