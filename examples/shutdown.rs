@@ -38,7 +38,7 @@ async fn main() -> io::Result<()> {
     let mut connections = JoinSet::new();
     while let Some(client) = next_client(&listener, &mut signals).await {
         match client {
-            Ok(stream) => connections.spawn(serve(stream, stopping.clone())),
+            Ok(stream) => drop(connections.spawn(serve(stream, stopping.clone()))),
             Err(error) => eprintln!("accept: {error}"),
         }
         // Those that have ended need not be kept.

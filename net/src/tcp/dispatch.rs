@@ -10,6 +10,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use runtime_core::exec::Handle;
 
@@ -32,7 +33,7 @@ pub struct Dispatch<F> {
     /// Live connections by thread.
     live: Arc<[AtomicUsize]>,
     /// The threads that get connections; those that have ended leave.
-    targets: Vec<usize>,
+    targets: Vec<Target>,
     /// Where the search for the fewest begins, so that equal ones take turns.
     turn: usize,
 }
@@ -79,7 +80,7 @@ impl TcpListener {
     {
         let handle = Handle::current();
         let live = (0..handle.threads()).map(|_| AtomicUsize::new(0)).collect();
-        let targets = (0..handle.threads()).collect();
+        let targets = (0..handle.threads()).map(Target::new).collect();
         Dispatch { listener: self, handle, serve: Arc::new(serve), live, targets, turn: 0 }
     }
 }
@@ -96,10 +97,10 @@ where
     /// When one of them does not exist, or there are none.
     #[track_caller]
     pub fn among(mut self, threads: impl IntoIterator<Item = usize>) -> Self {
-        self.targets = threads.into_iter().collect();
-        let last = self.targets.iter().max().expect("connections need at least one thread");
+        self.targets = threads.into_iter().map(Target::new).collect();
+        let last = self.targets.iter().map(|target| target.thread).max().expect("connections need at least one thread");
         let count = self.live.len();
-        assert!(*last < count, "there is no thread {last}: this runtime has {count}, counted from 0");
+        assert!(last < count, "there is no thread {last}: this runtime has {count}, counted from 0");
         self.turn = 0;
         self
     }
@@ -135,7 +136,8 @@ where
     ///
     /// # Errors
     ///
-    /// As [`TcpListener::accept`]; `NotConnected` when all threads that get connections have ended.
+    /// As [`TcpListener::accept`]; `NotConnected` when all threads that get connections have ended; why they cannot be
+    /// started when none of the others runs, in which case the connection is closed.
     ///
     /// # Cancel safety
     ///
@@ -148,7 +150,7 @@ where
         // No address is asked for, which `accept` would do.
         let accepted = self.listener.incoming().next().await;
         let stream = accepted.expect("the connections of a listener have no end")?;
-        let thread = self.choose().ok_or_else(no_thread)?;
+        let thread = self.choose()?;
         let live = Live::new(&self.live, thread);
         let serve = Arc::clone(&self.serve);
         // Detached: what becomes of it is its own affair.
@@ -175,19 +177,44 @@ where
         self.listener.local_addr()
     }
 
-    /// The thread with the fewest connections that has not ended.
-    fn choose(&mut self) -> Option<usize> {
+    /// The thread with the fewest connections that has not ended and could be started.
+    fn choose(&mut self) -> io::Result<usize> {
+        let mut why_not = None;
         loop {
             let count = self.targets.len();
             let in_turn = (0..count).map(|step| (self.turn + step) % count);
-            let at = in_turn.min_by_key(|&at| self.live[self.targets[at]].load(Ordering::Relaxed))?;
-            let thread = self.targets[at];
-            if self.handle.is_reachable(thread) {
-                self.turn = (at + 1) % count;
-                return Some(thread);
+            let willing = in_turn.filter(|&at| self.targets[at].not_before.is_none_or(|at| at <= Instant::now()));
+            let fewest = willing.min_by_key(|&at| self.live[self.targets[at].thread].load(Ordering::Relaxed));
+            let Some(at) = fewest else { return Err(why_not.unwrap_or_else(no_thread)) };
+            let target = &mut self.targets[at];
+            match self.handle.start(target.thread) {
+                Ok(()) => {
+                    target.not_before = None;
+                    self.turn = (at + 1) % count;
+                    return Ok(target.thread);
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => drop(self.targets.remove(at)),
+                // Or it would have the fewest for ever, and all connections with it.
+                Err(error) => {
+                    target.not_before = Some(Instant::now() + START_PAUSE);
+                    why_not = Some(error);
+                }
             }
-            self.targets.remove(at);
         }
+    }
+}
+
+/// A thread that gets connections.
+#[derive(Debug)]
+struct Target {
+    thread: usize,
+    /// It could not be started.
+    not_before: Option<Instant>,
+}
+
+impl Target {
+    fn new(thread: usize) -> Self {
+        Self { thread, not_before: None }
     }
 }
 
@@ -196,6 +223,9 @@ impl<F> fmt::Debug for Dispatch<F> {
         f.debug_struct("Dispatch").field("listener", &self.listener).field("live", &self.live).finish_non_exhaustive()
     }
 }
+
+/// How long a thread that could not be started is left alone.
+const START_PAUSE: Duration = Duration::from_secs(1);
 
 /// Counts a connection until it is dropped.
 struct Live {

@@ -65,7 +65,7 @@ pub(crate) unsafe fn new<F: Future + 'static>(future: F, door: Option<Arc<Door<T
             }
         },
         door,
-        stage: Cell::new(Stage::Idle),
+        stage: Cell::new(Stage::Away),
         index: Cell::new(NOWHERE),
         awaiter: UnsafeCell::new(None),
     };
@@ -263,10 +263,10 @@ pub(crate) fn run_to_end(task: TaskRef) {
 pub(crate) fn receive(cx: &Context, task: TaskRef) {
     let header = task.header();
     header.state.arrived();
-    match (header.stage.get(), header.index.get()) {
-        // It has no place yet: this is the task's own reference.
-        (Stage::Idle, NOWHERE) if cx.driver.is_closing() => refuse(task),
-        (Stage::Idle, NOWHERE) => cx.tasks.adopt(task),
+    match header.stage.get() {
+        // This is the task's own reference.
+        Stage::Away if cx.driver.is_closing() => refuse(task),
+        Stage::Away => cx.tasks.adopt(task),
         _ => cx.tasks.wake(task.ptr(), header),
     }
 }

@@ -443,8 +443,11 @@ fn receive(cx: &Context, arrival: Arrival<TaskRef>) {
         Arrival::Task(task) => cell::receive(cx, task),
         Arrival::Orphan(user_data) => cx.driver.orphan(crate::slot::SlotKey::from_user_data(user_data)),
         Arrival::Timer(bits) => {
+            // Dropped or set anew elsewhere: whoever waited for it looks for itself.
             let waker = cx.timers.borrow_mut().remove(TimerKey::from_bits(bits));
-            drop(waker);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
         }
         Arrival::Errand(errand) => errand.run(),
         // Its destructor is foreign code, which the caller contains.
@@ -455,14 +458,7 @@ fn receive(cx: &Context, arrival: Arrival<TaskRef>) {
 /// Nothing is ready: sleeps until something is.
 #[inline(always)]
 fn idle(cx: &Context) {
-    let wait = match cx.timers.earliest() {
-        u64::MAX => Wait::One,
-        deadline_ns => match sys::monotonic_ns() {
-            // Never a wait with nothing left to wait for: it costs a hundred times a look.
-            now_ns if now_ns >= deadline_ns => Wait::No,
-            now_ns => Wait::Until { deadline_ns, now_ns },
-        },
-    };
+    let wait = wait_now(cx);
     if wait == Wait::No || cx.driver.has_acts() {
         if cx.driver.look() == Look::Enter {
             return visit(cx, Wait::No);
@@ -479,9 +475,26 @@ fn idle(cx: &Context) {
         }
         Plan::SpinUntil(until_ns) => {
             if !spin(cx, until_ns) {
-                sleep(cx, wait);
+                // Its visit to the kernel may have led to an earlier timer.
+                match wait_now(cx) {
+                    Wait::No => {}
+                    wait => sleep(cx, wait),
+                }
             }
         }
+    }
+}
+
+/// How long a sleep that begins now may last.
+#[inline(always)]
+fn wait_now(cx: &Context) -> Wait {
+    match cx.timers.earliest() {
+        u64::MAX => Wait::One,
+        deadline_ns => match sys::monotonic_ns() {
+            // Never a wait with nothing left to wait for: it costs a hundred times a look.
+            now_ns if now_ns >= deadline_ns => Wait::No,
+            now_ns => Wait::Until { deadline_ns, now_ns },
+        },
     }
 }
 
@@ -533,7 +546,8 @@ fn spin(cx: &Context, until_ns: u64) -> bool {
         }
         let now_ns = sys::monotonic_ns();
         if now_ns >= deadline_ns {
-            // A timer is due, which says nothing of the rest.
+            // A timer is due: a sleep would have brought that, too.
+            cx.spin.failed(now_ns);
             return true;
         }
         if now_ns >= until_ns {

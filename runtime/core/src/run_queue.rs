@@ -4,6 +4,7 @@
 //! of futures, handles or the ring.
 //!
 //! ```text
+//!   Away ──adopt──▶ Ready
 //!          wake               pop                     future is gone
 //!   Idle ────────▶ Ready ────────────▶ Idle (polled) ────────────────▶ Done
 //!                    │ future is gone (it was woken before)               ▲ pop
@@ -75,6 +76,9 @@ pub(crate) enum Ended {
 /// Where a task stands, as its home thread sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
+    /// In no table yet: it was just made, or is under way to its home. Whoever brings it has the task's own reference, so
+    /// a wake (of an abort) must not put it into the queue, which has none.
+    Away,
     /// Waits to be woken, or is being polled.
     Idle,
     /// In the queue.
@@ -176,6 +180,7 @@ impl Tasks {
         // SAFETY: the reference that the table holds from now on.
         let header = unsafe { ptr.header() };
         header.index.set(index);
+        header.stage.set(Stage::Idle);
         self.wake(ptr, header);
     }
 

@@ -85,6 +85,15 @@ pub fn is_dead_tcp(fd: BorrowedFd<'_>) -> bool {
     is_tcp && unsafe { libc::poll(&raw mut poll, 1, 0) } == 1 && poll.revents & libc::POLLHUP != 0
 }
 
+/// In a child of fork(2) that was made by a thread of the runtime, and cannot go on there: ends it with the status of a
+/// panic. Its thread is its only one, and would end it with success by returning.
+pub fn end_child_of_fork() {
+    if !same_process() {
+        // SAFETY: runs nothing of the parent's.
+        unsafe { libc::_exit(101) }
+    }
+}
+
 /// `pipe2(2)`: the reading and the writing end, close-on-exec and O_NONBLOCK.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut fds = [0; 2];

@@ -45,7 +45,7 @@ pub(crate) enum Arrival<R> {
     Task(R),
     /// An operation (its `user_data`) whose future was dropped while its runtime was not the current one.
     Orphan(u64),
-    /// A timer whose future was dropped likewise.
+    /// A timer whose future was dropped, or set anew, likewise.
     Timer(u64),
     /// Something to be done on the runtime's own thread.
     Errand(Arc<dyn Errand>),
@@ -145,6 +145,10 @@ impl<R> Door<R> {
 
     /// Hands something in; gives it back when the runtime is gone.
     pub(crate) fn send(&self, arrival: Arrival<R>) -> Result<(), Arrival<R>> {
+        // In a child of fork(2) another thread of the parent may hold the lock for ever (ruling 12).
+        if !sys::same_process() {
+            return Err(arrival);
+        }
         match &mut *self.lock() {
             Some(arrivals) => arrivals.push(arrival),
             None => return Err(arrival),

@@ -25,6 +25,7 @@ use super::{Builder, Handle};
 use crate::context;
 use crate::crew::{Crew, Way};
 use crate::driver::{Panic, drop_quietly};
+use crate::sys;
 use crate::time;
 
 /// What a thread tells the one that watches.
@@ -272,6 +273,10 @@ impl<F: AsyncFn(Handle) -> T, T> Member<F, T> {
         }
         let handle = Handle::new(Arc::clone(&crew), index);
         let output = catch_unwind(AssertUnwindSafe(|| runtime.block_on(until_end(&*body, handle, &crew))));
+        if output.is_err() {
+            // The thread would end well, and with it the child.
+            sys::end_child_of_fork();
+        }
         // Told before this runtime ends, which may take a while: the others are stopped meanwhile.
         tell(Event::Output(index, output));
         let end = catch_unwind(AssertUnwindSafe(|| runtime.shutdown_timeout(builder.staffing.limit)));

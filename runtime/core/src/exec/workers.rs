@@ -11,6 +11,7 @@ use super::Builder;
 use crate::cpus::Cpus;
 use crate::crew::{Crew, Staff, Way, Worker};
 use crate::driver::drop_quietly;
+use crate::sys;
 
 /// How the threads of a runtime are started.
 pub(super) struct OnDemand {
@@ -51,6 +52,9 @@ impl Staff for OnDemand {
     }
 }
 
+/// Panics in a row, without a successful visit to the kernel in between, after which a thread gives up.
+const PANICS_WITHOUT_ENTER: u32 = 100;
+
 /// Runs until the lead ends, and returns how many operations were left behind.
 fn work(
     builder: &Builder,
@@ -68,9 +72,15 @@ fn work(
         }
     };
     let _ = started.send(Ok(Arc::clone(&runtime.context().door)));
-    // What a waker of the program's throws is not a reason to leave the tasks of others alone.
-    while let Err(panic) = catch_unwind(AssertUnwindSafe(|| runtime.block_on(crew.end.stopped()))) {
+    // What a waker of the program's throws is not a reason to leave the tasks of others alone. A ring that cannot be
+    // entered any more is.
+    let mut in_vain = 0;
+    while in_vain < PANICS_WITHOUT_ENTER {
+        let enters = runtime.metrics().enters;
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| runtime.block_on(crew.end.stopped()))) else { break };
         drop_quietly(panic);
+        sys::end_child_of_fork();
+        in_vain = if runtime.metrics().enters == enters { in_vain + 1 } else { 0 };
     }
     let limits = crew.limits();
     runtime.end(limits.all, limits.jobs)

@@ -13,7 +13,7 @@ use std::task::{Context as Task, Poll, Waker, ready};
 
 use slab::Slab;
 
-use super::{JoinError, JoinHandle, spawn};
+use super::{AbortHandle, JoinError, JoinHandle, spawn};
 use crate::context;
 
 /// A set of tasks of one output type, spawned on this thread.
@@ -76,15 +76,16 @@ impl<T: 'static> JoinSet<T> {
     ///
     /// Outside a runtime.
     #[track_caller]
-    pub fn spawn(&mut self, future: impl Future<Output = T> + 'static) {
+    pub fn spawn(&mut self, future: impl Future<Output = T> + 'static) -> AbortHandle {
         // Refused before there is a guard that could report a task which is not in the set.
         context::expect(|_| ());
         let entry = self.handles.vacant_entry();
         let guard = Guard { ended: Rc::clone(&self.ended), key: entry.key() };
-        entry.insert(spawn(async move {
+        let handle = entry.insert(spawn(async move {
             let _guard = guard;
             future.await
         }));
+        handle.abort_handle()
     }
 
     /// Number of tasks that have not been joined.
@@ -108,6 +109,35 @@ impl<T: 'static> JoinSet<T> {
     /// No output is lost: a task that has ended stays in the set until it is returned.
     pub async fn join_next(&mut self) -> Option<Result<T, JoinError>> {
         poll_fn(|task| self.poll_join_next(task)).await
+    }
+
+    /// The output of a task that has ended already; `None` when there is none.
+    ///
+    /// # Errors
+    ///
+    /// As [`join_next`](Self::join_next).
+    pub fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
+        match self.poll_join_next(&mut Task::from_waker(Waker::noop())) {
+            Poll::Ready(joined) => joined,
+            Poll::Pending => None,
+        }
+    }
+
+    /// The outputs of all tasks, in the order in which they end.
+    ///
+    /// # Panics
+    ///
+    /// With the panic of a task, or when one was aborted; the others are aborted then.
+    pub async fn join_all(mut self) -> Vec<T> {
+        let mut outputs = Vec::with_capacity(self.len());
+        while let Some(joined) = self.join_next().await {
+            match joined.map_err(JoinError::try_into_panic) {
+                Ok(output) => outputs.push(output),
+                Err(Ok(panic)) => std::panic::resume_unwind(panic),
+                Err(Err(cancelled)) => panic!("a task of the set was aborted: {cancelled}"),
+            }
+        }
+        outputs
     }
 
     /// Polls for the next task to end.

@@ -164,3 +164,35 @@ fn a_refused_spawn_leaves_no_trace_in_the_set() {
         assert!(set.join_next().await.is_none());
     });
 }
+
+#[test]
+fn tasks_are_stopped_one_by_one_looked_for_and_taken_all_at_once() {
+    let _watchdog = watchdog(LIMIT);
+    Runtime::new().unwrap().block_on(async {
+        let mut set = JoinSet::new();
+        let stop = set.spawn(std::future::pending::<u32>());
+        assert!(set.try_join_next().is_none());
+        stop.abort();
+        while !stop.is_finished() {
+            yield_now().await;
+        }
+        assert!(set.try_join_next().unwrap().unwrap_err().is_cancelled());
+        assert!(set.try_join_next().is_none() && set.is_empty());
+        for n in 0..4u32 {
+            set.spawn(async move {
+                for _ in n..4 {
+                    yield_now().await;
+                }
+                n
+            });
+        }
+        let mut all = set.join_all().await;
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2, 3]);
+        let mut set = JoinSet::new();
+        set.spawn(async { panic!("of a task") });
+        let joined = std::panic::AssertUnwindSafe(set.join_all());
+        let panic = futures::FutureExt::catch_unwind(joined).await.map(|_: Vec<()>| ()).unwrap_err();
+        assert_eq!(crate::kit::text_of(&*panic), "of a task");
+    });
+}

@@ -27,6 +27,7 @@ mod io_write;
 mod join_set;
 mod local;
 mod long_polls;
+mod races;
 mod regressions;
 mod review;
 mod shutdown;
