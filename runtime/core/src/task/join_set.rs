@@ -128,6 +128,10 @@ impl<T: 'static> JoinSet<T> {
     /// # Panics
     ///
     /// With the panic of a task, or when one was aborted; the others are aborted then.
+    ///
+    /// # Cancel safety
+    ///
+    /// The set goes with the future: its tasks are aborted, and outputs that had come are dropped.
     pub async fn join_all(mut self) -> Vec<T> {
         let mut outputs = Vec::with_capacity(self.len());
         while let Some(joined) = self.join_next().await {
