@@ -1,0 +1,97 @@
+//! The wrappers at their edges: a source that fails, lies or pauses in the middle, a future that is dropped there, and
+//! what a peer can make them keep.
+
+use std::time::Duration;
+
+use runtime::io::prelude::*;
+use runtime::io::{BufReader, BufResult, IoBufMut};
+
+use crate::alloc::live;
+use crate::io_script::{Move, drive, source};
+use crate::support::in_child;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Reads what is left.
+fn rest_of(mut reader: impl AsyncRead) -> Vec<u8> {
+    let mut rest = Vec::new();
+    drive(reader.read_to_end(&mut rest)).unwrap();
+    rest
+}
+
+// ---- chain -------------------------------------------------------------------------------------------------------------
+
+/// Lines of 64 bytes without end, in pieces whose ends never meet those of the lines.
+struct Endless(usize);
+
+impl AsyncRead for Endless {
+    async fn read<B: IoBufMut>(&mut self, mut buf: B) -> BufResult<usize, B> {
+        let n = buf.capacity().min(60);
+        let data: Vec<u8> = (self.0..self.0 + n).map(|i| if i % 64 == 30 { b'\n' } else { b'x' }).collect();
+        self.0 += n;
+        let n = runtime_core::buf::fill(&mut buf, &data);
+        BufResult(Ok(n), buf)
+    }
+}
+
+#[test]
+fn a_chain_keeps_no_more_of_an_endless_stream_than_its_reader_does() {
+    in_child("io_wrappers::a_chain_keeps_no_more_of_an_endless_stream_than_its_reader_does", LIMIT, || {
+        let before = live();
+        let mut lines = (&b"prefix"[..]).chain(BufReader::with_capacity(1000, Endless(0))).lines().max_len(100);
+        for _ in 0..20_000 {
+            drive(lines.next_line()).unwrap().unwrap();
+        }
+        assert!(live() - before < 4000, "{} bytes are held", live() - before);
+    });
+}
+
+#[test]
+fn what_a_chain_has_not_served_is_still_in_its_sources() {
+    let chain = || BufReader::new(&b"one\ntw"[..]).chain(BufReader::new(&b"o\nthree\nbody"[..]));
+    for (lines, left) in
+        [&b"one\ntwo\nthree\nbody"[..], b"two\nthree\nbody", b"three\nbody", b"body"].iter().enumerate()
+    {
+        let mut chain = chain();
+        for _ in 0..lines {
+            drive(chain.read_line(&mut String::new())).unwrap();
+        }
+        let (first, second) = chain.into_inner();
+        assert_eq!([rest_of(first), rest_of(second)].concat(), *left, "after {lines} lines");
+    }
+    // A search that crossed the seam and found nothing has taken nothing of either.
+    let mut chain = chain();
+    drive(chain.read_line(&mut String::new())).unwrap();
+    drive(chain.read_until_max(b'!', 3, &mut Vec::new())).unwrap_err();
+    assert_eq!(chain.buffer(), b"two\nthree\nbody");
+    let (first, second) = chain.into_inner();
+    assert_eq!((rest_of(first), rest_of(second)), (b"tw".to_vec(), b"o\nthree\nbody".to_vec()));
+}
+
+#[test]
+fn what_is_read_from_the_sources_of_a_chain_directly_does_not_come_twice() {
+    for first_too in [false, true] {
+        let mut chain = BufReader::new(&b"tw"[..]).chain(BufReader::new(&b"o\nthree"[..]));
+        drive(chain.read_until_max(b'!', 3, &mut Vec::new())).unwrap_err();
+        let (first, second) = chain.get_mut();
+        assert_eq!(drive(second.read_u8()).unwrap(), b'o');
+        if first_too {
+            assert_eq!(drive(first.read_u8()).unwrap(), b't');
+        }
+        let mut line = String::new();
+        drive(chain.read_line(&mut line)).unwrap();
+        assert_eq!(line, if first_too { "w\n" } else { "tw\n" });
+        assert_eq!(rest_of(chain), b"three");
+    }
+}
+
+#[test]
+fn a_chain_is_read_on_from_the_middle_of_its_seam() {
+    for taken in 0..=4 {
+        let mut chain = BufReader::new(&b"tw"[..]).chain(BufReader::with_capacity(2, source(b"o\nthree", [Move(1)])));
+        drive(chain.read_until_max(b'!', 2, &mut Vec::new())).unwrap_err();
+        drive(chain.fill_more()).unwrap();
+        AsyncBufRead::consume(&mut chain, taken);
+        assert_eq!(rest_of(&mut chain), b"two\nthree"[taken..], "after {taken} bytes");
+    }
+}
