@@ -1,13 +1,15 @@
 //! The wrappers at their edges: a source that fails, lies or pauses in the middle, a future that is dropped there, and
 //! what a peer can make them keep.
 
+use std::io::ErrorKind;
+use std::pin::pin;
 use std::time::Duration;
 
 use runtime::io::prelude::*;
 use runtime::io::{BufReader, BufResult, IoBufMut};
 
 use crate::alloc::live;
-use crate::io_script::{Move, drive, source};
+use crate::io_script::{Fail, INTERRUPT, Move, Step, Wait, drive, polls, source};
 use crate::support::in_child;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -94,4 +96,54 @@ fn a_chain_is_read_on_from_the_middle_of_its_seam() {
         AsyncBufRead::consume(&mut chain, taken);
         assert_eq!(rest_of(&mut chain), b"two\nthree"[taken..], "after {taken} bytes");
     }
+}
+
+// ---- take --------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_body_ends_at_its_limit_whatever_an_exact_read_of_it_met() {
+    let interruptions: [&[Step]; 4] = [
+        &[Move(3), Fail(ErrorKind::TimedOut)],
+        // A pause: a file that grows.
+        &[Move(3), Move(0)],
+        &[Move(3), Wait],
+        &[Move(1), INTERRUPT, Move(2), Wait],
+    ];
+    for steps in interruptions {
+        for buffered in [0, 1, 2, 64] {
+            for fixed in [false, true] {
+                let mut script = source(b"bodyNEXT", steps.iter().copied());
+                let left = if buffered == 0 {
+                    cut_short(&mut script, fixed)
+                } else {
+                    cut_short(&mut BufReader::with_capacity(buffered, &mut script), fixed)
+                };
+                assert_eq!(left, b"y", "{steps:?}, reads ahead {buffered}, fixed size {fixed}");
+            }
+        }
+    }
+}
+
+/// An exact read of a body of four that does not succeed after three, and then all the rest of the body.
+fn cut_short(source: &mut impl AsyncRead, fixed: bool) -> Vec<u8> {
+    let mut body = source.take(4);
+    if fixed {
+        let result = polls(pin!(body.read_u32()), 1);
+        assert!(result.is_none_or(|result| result.is_err()));
+    } else if let Some(BufResult(result, came)) = polls(pin!(body.read_exact(Vec::with_capacity(4))), 1) {
+        assert!(result.is_err());
+        assert_eq!(came, b"bod");
+    }
+    assert_eq!(body.limit(), 1);
+    rest_of(body)
+}
+
+#[test]
+fn a_body_that_is_shorter_than_an_exact_read_counts_as_read() {
+    let mut script = source(b"bodyNEXT", [Move(1), Wait, INTERRUPT]);
+    let mut body = (&mut script).take(4);
+    let BufResult(result, came) = drive(body.read_exact(Vec::with_capacity(6)));
+    assert_eq!((result.unwrap_err().kind(), &came[..], body.limit()), (ErrorKind::UnexpectedEof, &b"body"[..], 0));
+    assert_eq!(drive(body.read_exact(vec![0; 6])).1, b"");
+    assert_eq!(rest_of(script), b"NEXT");
 }
