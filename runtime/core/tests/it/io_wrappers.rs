@@ -6,10 +6,10 @@ use std::pin::pin;
 use std::time::Duration;
 
 use runtime::io::prelude::*;
-use runtime::io::{BufReader, BufResult, IoBufMut};
+use runtime::io::{BufReader, BufResult, BufWriter, IoBufMut};
 
 use crate::alloc::live;
-use crate::io_script::{Fail, INTERRUPT, Move, Step, Wait, drive, polls, source};
+use crate::io_script::{Fail, INTERRUPT, Move, Step, Wait, drive, polls, sink, source};
 use crate::support::in_child;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -146,4 +146,65 @@ fn a_body_that_is_shorter_than_an_exact_read_counts_as_read() {
     assert_eq!((result.unwrap_err().kind(), &came[..], body.limit()), (ErrorKind::UnexpectedEof, &b"body"[..], 0));
     assert_eq!(drive(body.read_exact(vec![0; 6])).1, b"");
     assert_eq!(rest_of(script), b"NEXT");
+}
+
+// ---- writes past the buffer --------------------------------------------------------------------------------------------
+
+async fn large_write<W: AsyncWrite>(writer: &mut W, how: usize) -> std::io::Result<()> {
+    match how {
+        0 => writer.write("past the buffer").await.0.map(drop),
+        1 => writer.write_all("past the buffer").await.0,
+        2 => writer.write_vectored(vec!["past the", " buffer"]).await.0.map(drop),
+        _ => writer.write_all_vectored(vec!["past the", " buffer"]).await.0,
+    }
+}
+
+#[test]
+fn a_dropped_write_past_the_buffer_is_told_once_by_whatever_comes_next() {
+    for how in 0..4 {
+        for next in 0..4 {
+            let mut writer = BufWriter::with_capacity(8, sink([Move(3), Wait]));
+            drive(writer.write_all("abc")).0.unwrap();
+            assert!(polls(pin!(large_write(&mut writer, how)), 1).is_none());
+            let result = match next {
+                0 => drive(writer.write_all("on")).0,
+                1 => drive(writer.flush()),
+                2 => drive(large_write(&mut writer, how)),
+                _ => drive(writer.shutdown()),
+            };
+            let error = result.unwrap_err();
+            assert!(error.to_string().contains("dropped half-way"), "{how} {next}: {error}");
+            drive(writer.write_all("on")).0.unwrap();
+            assert_eq!(drive(writer.into_inner()).unwrap().taken, b"abcon");
+        }
+    }
+}
+
+#[test]
+fn a_write_past_the_buffer_that_was_over_is_no_hole() {
+    for how in 0..4 {
+        let mut writer = BufWriter::with_capacity(2, sink([Wait, Fail(ErrorKind::TimedOut), Wait]));
+        assert_eq!(drive(large_write(&mut writer, how)).unwrap_err().kind(), ErrorKind::TimedOut);
+        drive(large_write(&mut writer, how)).unwrap();
+        drive(writer.flush()).unwrap();
+    }
+}
+
+#[test]
+fn the_parts_of_a_writer_tell_of_a_hole() {
+    for large in [false, true] {
+        let mut writer = BufWriter::with_capacity(8, sink([Wait]));
+        if large {
+            assert!(polls(pin!(large_write(&mut writer, 1)), 1).is_none());
+        } else {
+            drive(writer.write_all("held")).0.unwrap();
+            assert!(polls(pin!(writer.flush()), 1).is_none());
+        }
+        let (script, held) = writer.into_parts();
+        assert!(held.unwrap_err().to_string().contains("dropped half-way"));
+        assert_eq!(script.taken, b"");
+    }
+    let mut writer = BufWriter::new(sink([]));
+    drive(writer.write_all("held")).0.unwrap();
+    assert_eq!(writer.into_parts().1.unwrap(), b"held");
 }
