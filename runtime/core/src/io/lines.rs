@@ -33,8 +33,12 @@ impl<R> Split<R> {
         Self { reader, delimiter, max_len: usize::MAX, seen: 0, ended: false }
     }
 
-    /// Bounds a part to `max_len` bytes without its delimiter; the reader holds at most that and its own capacity. A
-    /// longer one is the error `InvalidData` and then the end; its bytes are still in the reader.
+    /// Bounds a part to `max_len` bytes without its delimiter. A longer one is the error `InvalidData` and then the end;
+    /// its bytes are still in the reader.
+    ///
+    /// While it waits for the end of a part, a [`BufReader`](super::BufReader) holds at most `max_len` and its own
+    /// capacity. The memory for that grows by doubling, so it is up to twice as much, and three times in the moment when
+    /// it grows; in addition there are up to two capacities for the read in flight.
     #[must_use]
     pub fn max_len(mut self, max_len: usize) -> Self {
         self.max_len = max_len;
@@ -128,9 +132,9 @@ impl<R> Lines<R> {
         Self { split: Split::new(reader, b'\n') }
     }
 
-    /// Bounds a line to `max_len` bytes without its `\n`; the reader holds at most that and its own capacity. A longer
-    /// one is the error `InvalidData` and then the end; its bytes are still in the reader. Without a bound a peer that
-    /// sends no line ending makes the reader grow for as long as there is memory.
+    /// Bounds a line to `max_len` bytes without its `\n`. A longer one is the error `InvalidData` and then the end; its
+    /// bytes are still in the reader. Without a bound a peer that sends no line ending makes the reader grow for as long
+    /// as there is memory; with one to about twice the bound, as [`Split::max_len`] says.
     #[must_use]
     pub fn max_len(self, max_len: usize) -> Self {
         Self { split: self.split.max_len(max_len) }

@@ -208,3 +208,47 @@ fn the_parts_of_a_writer_tell_of_a_hole() {
     drive(writer.write_all("held")).0.unwrap();
     assert_eq!(writer.into_parts().1.unwrap(), b"held");
 }
+
+// ---- memory ------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_reader_of_lines_stays_within_its_memory_and_gives_it_back_before_it_waits() {
+    in_child("io_wrappers::a_reader_of_lines_stays_within_its_memory_and_gives_it_back_before_it_waits", LIMIT, || {
+        const MAX: i64 = 1 << 20;
+        const CAPACITY: i64 = 64 * 1024;
+        // What is left behind the long line: nothing, a bit, more than is copied.
+        for tail in [0, 1, 5_000, 50_000] {
+            let pieces = MAX as usize / 4096;
+            let text = [&vec![b'x'; MAX as usize][..], b"\n", &vec![b'y'; tail]].concat();
+            let steps = (0..pieces).flat_map(|_| [Wait, Move(4096)]).chain([Wait, Move(1 + tail), Wait, Wait]);
+            let script = source(&text, steps);
+            let before = live();
+            let mut lines = BufReader::new(script).lines().max_len(MAX as usize);
+            {
+                let mut most = 0;
+                let mut next = pin!(lines.next_line());
+                let line = loop {
+                    match polls(next.as_mut(), 1) {
+                        Some(line) => break line,
+                        None => most = most.max(live() - before),
+                    }
+                };
+                assert_eq!(line.unwrap().unwrap().len(), MAX as usize);
+                assert!(most <= 2 * (MAX + CAPACITY) + 2 * CAPACITY, "{most} bytes for a line");
+            }
+            let mut next = pin!(lines.next_line());
+            assert!(polls(next.as_mut(), 1).is_none());
+            let held = live() - before;
+            assert!(held <= 5 * CAPACITY, "{held} bytes while it waits behind {tail}");
+        }
+        // Nor is it kept while nobody reads.
+        let before = live();
+        let mut reader = BufReader::new(source(&vec![b'x'; MAX as usize], [Move(4096); 200]));
+        let data_len = live() - before;
+        drive(reader.read_until_max(b'\n', MAX as usize / 2, &mut Vec::new())).unwrap_err();
+        let n = reader.buffer().len();
+        AsyncBufRead::consume(&mut reader, n);
+        let held = live() - before - data_len;
+        assert!(held <= 2 * CAPACITY, "{held} bytes with nothing in them");
+    });
+}
