@@ -21,6 +21,7 @@ use std::future::Future;
 use std::io;
 use std::mem;
 
+use super::read::{believable, believable_vectored};
 use super::write::pass_writes_on;
 use super::{AsyncBufRead, AsyncRead, AsyncWrite, CHUNK_BYTES, allocate, is_interrupted, reserve, spend};
 use crate::buf::{self, BufResult, IoBuf, IoBufMut};
@@ -203,7 +204,7 @@ impl<R: AsyncRead> AsyncRead for BufReader<R> {
         }
         if self.buffer().is_empty() {
             if buf.capacity() >= self.capacity {
-                return self.inner.read(buf).await;
+                return believable(self.inner.read(buf).await);
             }
             if let Err(error) = self.fill_more().await {
                 buf::fill(&mut buf, &[]);
@@ -220,7 +221,7 @@ impl<R: AsyncRead> AsyncRead for BufReader<R> {
         let room = bufs.iter().fold(0usize, |sum, buf| sum.saturating_add(buf.capacity()));
         if self.buffer().is_empty() && room > 0 {
             if room >= self.capacity {
-                return self.inner.read_vectored(bufs).await;
+                return believable_vectored(self.inner.read_vectored(bufs).await);
             }
             if let Err(error) = self.fill_more().await {
                 return BufResult(Err(error), bufs);
@@ -240,6 +241,8 @@ impl<R: AsyncRead> AsyncRead for BufReader<R> {
             let at = buf::fill(&mut buf, self.buffer());
             let BufResult(result, part) = self.inner.read_exact(buf.slice(at..)).await;
             self.consume(at);
+            let all = part.init_len() >= part.capacity();
+            let result = result.and_then(|()| if all { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) });
             return BufResult(result, part.into_inner());
         }
         if self.buffer().len() >= wanted {

@@ -12,7 +12,7 @@ use std::io;
 use std::mem;
 
 use super::buf_read::pass_buffer_on;
-use super::read::pass_reads_on;
+use super::read::{believable, believable_vectored, pass_reads_on, total_len};
 use super::{AsyncBufRead, AsyncRead, AsyncWrite, CHUNK_BYTES, is_interrupted};
 use crate::buf::{self, BufResult, IoBuf, IoBufMut};
 
@@ -182,19 +182,19 @@ impl<W: AsyncWrite> AsyncWrite for BufWriter<W> {
                 self.buf.extend_from_slice(buf::bytes(&buf));
                 BufResult(Ok(buf.init_len()), buf)
             }
-            Ok(false) => past(&mut self.cut, self.inner.write(buf)).await,
+            Ok(false) => believable(past(&mut self.cut, self.inner.write(buf)).await),
             Err(error) => BufResult(Err(error), buf),
         }
     }
 
     async fn write_vectored<B: IoBuf>(&mut self, bufs: Vec<B>) -> BufResult<usize, Vec<B>> {
-        let len = bufs.iter().fold(0usize, |sum, buf| sum.saturating_add(buf.init_len()));
+        let len = total_len(&bufs);
         match self.make_room(len).await {
             Ok(true) => {
                 bufs.iter().for_each(|buf| self.buf.extend_from_slice(buf::bytes(buf)));
                 BufResult(Ok(len), bufs)
             }
-            Ok(false) => past(&mut self.cut, self.inner.write_vectored(bufs)).await,
+            Ok(false) => believable_vectored(past(&mut self.cut, self.inner.write_vectored(bufs)).await),
             Err(error) => BufResult(Err(error), bufs),
         }
     }
@@ -211,7 +211,7 @@ impl<W: AsyncWrite> AsyncWrite for BufWriter<W> {
     }
 
     async fn write_all_vectored<B: IoBuf>(&mut self, bufs: Vec<B>) -> BufResult<(), Vec<B>> {
-        let len = bufs.iter().fold(0usize, |sum, buf| sum.saturating_add(buf.init_len()));
+        let len = total_len(&bufs);
         match self.make_room(len).await {
             Ok(true) => {
                 bufs.iter().for_each(|buf| self.buf.extend_from_slice(buf::bytes(buf)));

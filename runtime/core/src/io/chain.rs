@@ -13,6 +13,7 @@
 
 use std::io;
 
+use super::read::believable;
 use super::{AsyncBufRead, AsyncRead, reserve};
 use crate::buf::{BufResult, IoBufMut};
 
@@ -101,7 +102,7 @@ impl<A: AsyncRead, B: AsyncRead> AsyncRead for Chain<A, B> {
             return BufResult(Ok(0), buf);
         }
         if !self.first_ended || !self.seam.is_empty() {
-            let BufResult(result, back) = self.first.read(buf).await;
+            let BufResult(result, back) = believable(self.first.read(buf).await);
             match result {
                 Ok(0) => buf = back,
                 Ok(n) => {
@@ -113,7 +114,7 @@ impl<A: AsyncRead, B: AsyncRead> AsyncRead for Chain<A, B> {
             self.first_ended = true;
             self.close_seam();
         }
-        self.second.read(buf).await
+        believable(self.second.read(buf).await)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::read::believable;
 use super::{AsyncBufRead, AsyncRead};
 use crate::buf::{self, BufResult, IoBufMut};
 
@@ -81,11 +82,11 @@ impl<R: AsyncRead> AsyncRead for Take<R> {
             return BufResult(Ok(0), buf);
         }
         let BufResult(result, buf) = if limit == room {
-            self.inner.read(buf).await
+            believable(self.inner.read(buf).await)
         } else {
             // A slice does not cut its buffer, so what was in it goes first.
             buf::fill(&mut buf, &[]);
-            self.inner.read(buf.slice(..limit)).await.map_buf(buf::Slice::into_inner)
+            believable(self.inner.read(buf.slice(..limit)).await).map_buf(buf::Slice::into_inner)
         };
         if let Ok(n) = result {
             self.spend(n);

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use runtime::io::prelude::*;
-use runtime::io::{BufReader, BufResult, BufWriter, IoBufMut};
+use runtime::io::{BufReader, BufResult, BufWriter, IoBuf, IoBufMut};
 
 use crate::alloc::live;
 use crate::io_script::{Fail, INTERRUPT, Move, Step, Wait, drive, polls, sink, source};
@@ -250,5 +250,72 @@ fn a_reader_of_lines_stays_within_its_memory_and_gives_it_back_before_it_waits()
         AsyncBufRead::consume(&mut reader, n);
         let held = live() - before - data_len;
         assert!(held <= 2 * CAPACITY, "{held} bytes with nothing in them");
+    });
+}
+
+// ---- counts that lie ---------------------------------------------------------------------------------------------------
+
+/// Moves half of what there is room for, and says that it moved a lot.
+struct Boaster;
+
+impl AsyncRead for Boaster {
+    async fn read<B: IoBufMut>(&mut self, mut buf: B) -> BufResult<usize, B> {
+        let half = vec![b'x'; buf.capacity() / 2];
+        runtime_core::buf::fill(&mut buf, &half);
+        BufResult(Ok(usize::MAX), buf)
+    }
+
+    async fn read_exact<B: IoBufMut>(&mut self, buf: B) -> BufResult<(), B> {
+        self.read(buf).await.map(drop)
+    }
+}
+
+impl AsyncWrite for Boaster {
+    async fn write<B: IoBuf>(&mut self, buf: B) -> BufResult<usize, B> {
+        BufResult(Ok(usize::MAX), buf)
+    }
+
+    async fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    async fn shutdown(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_count_that_lies_goes_no_further_than_the_buffer() {
+    async fn read(mut reader: impl AsyncRead, room: usize) -> (usize, usize) {
+        let (n, buf) = reader.read(Vec::with_capacity(room)).await.into_result().unwrap();
+        (n, buf.len())
+    }
+    async fn scattered(mut reader: impl AsyncRead, room: usize) -> (usize, usize) {
+        let bufs = vec![Vec::with_capacity(room), Vec::with_capacity(room)];
+        let (n, bufs) = reader.read_vectored(bufs).await.into_result().unwrap();
+        (n, bufs.iter().map(Vec::len).sum())
+    }
+    drive(async {
+        for room in [4, 64] {
+            let half = (room / 2, room / 2);
+            assert_eq!(read(Boaster.take(100), room).await, half);
+            assert_eq!(scattered(Boaster.take(100), room).await, half);
+            assert_eq!(read(BufReader::with_capacity(4, Boaster), room).await, half);
+            assert_eq!(scattered(BufReader::with_capacity(4, Boaster), room).await, half);
+            assert_eq!(read(Boaster.chain(Boaster), room).await, half);
+            assert_eq!(read(b"".chain(Boaster), room).await, half);
+            assert_eq!(scattered(Boaster, room).await, half);
+        }
+        // Nor is an exact read believed that has not filled its buffer.
+        let BufResult(result, came) = BufReader::with_capacity(4, Boaster).read_exact(Vec::with_capacity(8)).await;
+        assert_eq!((result.unwrap_err().kind(), &came[..]), (ErrorKind::UnexpectedEof, &b"xxxx"[..]));
+        // What did not come is not taken from the limit either.
+        let mut take = Boaster.take(100);
+        take.read(Vec::with_capacity(8)).await.0.unwrap();
+        assert_eq!(take.limit(), 96);
+        let mut writer = BufWriter::with_capacity(2, Boaster);
+        assert_eq!(writer.write("abc").await.0.unwrap(), 3);
+        assert_eq!(writer.write_vectored(vec!["abc", "de"]).await.0.unwrap(), 3, "the first of them");
+        assert_eq!(Boaster.write_vectored(vec!["", "abc", "de"]).await.0.unwrap(), 3);
     });
 }
