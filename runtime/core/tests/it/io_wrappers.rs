@@ -319,3 +319,14 @@ fn a_count_that_lies_goes_no_further_than_the_buffer() {
         assert_eq!(Boaster.write_vectored(vec!["", "abc", "de"]).await.0.unwrap(), 3);
     });
 }
+
+// ---- copies ----------------------------------------------------------------------------------------------------
+
+#[test]
+fn copy_buf_lends_64_kib_at_a_time_however_much_is_there() {
+    let data = vec![7; (1 << 20) + 1];
+    let mut to = sink([]);
+    assert_eq!(drive(runtime::io::copy_buf(&mut &data[..], &mut to)).unwrap(), data.len() as u64);
+    assert!(to.taken == data);
+    assert_eq!(to.calls, 17);
+}
