@@ -224,6 +224,7 @@ impl<R: AsyncRead> AsyncRead for BufReader<R> {
                 return believable_vectored(self.inner.read_vectored(bufs).await);
             }
             if let Err(error) = self.fill_more().await {
+                bufs.iter_mut().for_each(|buf| _ = buf::fill(buf, &[]));
                 return BufResult(Err(error), bufs);
             }
         } else {

@@ -330,3 +330,14 @@ fn copy_buf_lends_64_kib_at_a_time_however_much_is_there() {
     assert!(to.taken == data);
     assert_eq!(to.calls, 17);
 }
+
+// ---- scattered reads ---------------------------------------------------------------------------------------------------
+
+#[test]
+fn buffers_of_a_scattered_read_that_failed_have_no_old_bytes() {
+    for capacity in [4, 64] {
+        let mut reader = BufReader::with_capacity(capacity, source(b"abc", [Fail(ErrorKind::TimedOut)]));
+        let BufResult(result, bufs) = drive(reader.read_vectored(vec![b"old".to_vec(), b"er".to_vec()]));
+        assert_eq!((result.unwrap_err().kind(), bufs), (ErrorKind::TimedOut, vec![vec![], vec![]]), "{capacity}");
+    }
+}
