@@ -5,11 +5,12 @@ use std::io::ErrorKind;
 use std::pin::pin;
 use std::time::Duration;
 
+use futures::StreamExt;
 use runtime::io::prelude::*;
 use runtime::io::{BufReader, BufResult, BufWriter, IoBuf, IoBufMut};
 
 use crate::alloc::live;
-use crate::io_script::{Fail, INTERRUPT, Move, Step, Wait, drive, polls, sink, source};
+use crate::io_script::{Fail, INTERRUPT, Move, Script, Step, Wait, drive, insist, polls, sink, source};
 use crate::support::in_child;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -340,4 +341,23 @@ fn buffers_of_a_scattered_read_that_failed_have_no_old_bytes() {
         let BufResult(result, bufs) = drive(reader.read_vectored(vec![b"old".to_vec(), b"er".to_vec()]));
         assert_eq!((result.unwrap_err().kind(), bufs), (ErrorKind::TimedOut, vec![vec![], vec![]]), "{capacity}");
     }
+}
+
+// ---- lines -------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_stream_of_lines_gives_them_back_with_all_that_is_unread() {
+    let steps = [Move(5), Wait, Move(2), Wait, Wait];
+    let mut stream = BufReader::new(source(b"one\ntwo\nthree", steps)).lines().max_len(10).into_stream();
+    assert_eq!(insist(1, async || stream.next().await).unwrap().unwrap(), "one");
+    // The next one is in flight.
+    assert!(polls(pin!(stream.next()), 1).is_none());
+    let mut lines = stream.into_lines();
+    assert_eq!(insist(1, async || lines.next().await).unwrap().unwrap(), "two");
+    // And again as a stream, to its end.
+    let mut stream = lines.into_stream();
+    assert_eq!(insist(1, async || stream.next().await).unwrap().unwrap(), "three");
+    assert!(drive(stream.next()).is_none());
+    let script: Script = stream.into_lines().into_inner().into_inner();
+    assert!(script.data.is_empty());
 }
