@@ -89,8 +89,8 @@ where
     let (mut copied, mut unflushed) = (0, false);
     loop {
         if reader.buffer().is_empty() {
-            let n = flush_while_waiting(pin!(reader.fill_more()), writer, &mut unflushed).await??;
-            if n == 0 {
+            flush_while_waiting(pin!(reader.fill_more()), writer, &mut unflushed).await??;
+            if reader.buffer().is_empty() {
                 break;
             }
         }

@@ -13,7 +13,7 @@ use crate::buf::{self, BufResult, IoBufMut};
 /// Reads are those of the source: one that is dropped takes nothing, neither bytes nor from the limit.
 /// [`read_exact`](AsyncRead::read_exact), and with it the numbers, is several of them, whatever the source's own is: when
 /// it is dropped, what earlier reads of the same call brought is lost, and has counted. A [`BufReader`](super::BufReader)
-/// *around* the `Take` keeps that.
+/// *around* the `Take` keeps that, up to its capacity.
 ///
 /// # Examples
 ///

@@ -11,7 +11,7 @@ use runtime::io::{BufReader, BufResult, BufWriter, IoBuf, IoBufMut};
 
 use crate::alloc::live;
 use crate::io_script::{Fail, INTERRUPT, Move, Script, Step, Wait, drive, insist, polls, sink, source};
-use crate::support::in_child;
+use crate::support::{in_child, watchdog};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -22,7 +22,7 @@ fn rest_of(mut reader: impl AsyncRead) -> Vec<u8> {
     rest
 }
 
-// ---- chain -------------------------------------------------------------------------------------------------------------
+// ---- chain ------------------------------------------------------------------------------------------------------------
 
 /// Lines of 64 bytes without end, in pieces whose ends never meet those of the lines.
 struct Endless(usize);
@@ -99,7 +99,7 @@ fn a_chain_is_read_on_from_the_middle_of_its_seam() {
     }
 }
 
-// ---- take --------------------------------------------------------------------------------------------------------------
+// ---- take -------------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_body_ends_at_its_limit_whatever_an_exact_read_of_it_met() {
@@ -149,7 +149,7 @@ fn a_body_that_is_shorter_than_an_exact_read_counts_as_read() {
     assert_eq!(rest_of(script), b"NEXT");
 }
 
-// ---- writes past the buffer --------------------------------------------------------------------------------------------
+// ---- writes past the buffer -------------------------------------------------------------------------------------------
 
 async fn large_write<W: AsyncWrite>(writer: &mut W, how: usize) -> std::io::Result<()> {
     match how {
@@ -210,7 +210,7 @@ fn the_parts_of_a_writer_tell_of_a_hole() {
     assert_eq!(writer.into_parts().1.unwrap(), b"held");
 }
 
-// ---- memory ------------------------------------------------------------------------------------------------------------
+// ---- memory -----------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_reader_of_lines_stays_within_its_memory_and_gives_it_back_before_it_waits() {
@@ -254,7 +254,7 @@ fn a_reader_of_lines_stays_within_its_memory_and_gives_it_back_before_it_waits()
     });
 }
 
-// ---- counts that lie ---------------------------------------------------------------------------------------------------
+// ---- counts that lie --------------------------------------------------------------------------------------------------
 
 /// Moves half of what there is room for, and says that it moved a lot.
 struct Boaster;
@@ -321,7 +321,41 @@ fn a_count_that_lies_goes_no_further_than_the_buffer() {
     });
 }
 
-// ---- copies ----------------------------------------------------------------------------------------------------
+/// Says that more is buffered now, and buffers nothing.
+struct Promises;
+
+impl AsyncRead for Promises {
+    async fn read<B: IoBufMut>(&mut self, buf: B) -> BufResult<usize, B> {
+        BufResult(Ok(0), buf)
+    }
+}
+
+impl AsyncBufRead for Promises {
+    fn buffer(&self) -> &[u8] {
+        b""
+    }
+
+    async fn fill_more(&mut self) -> std::io::Result<usize> {
+        Ok(100)
+    }
+
+    fn consume(&mut self, _n: usize) {}
+}
+
+#[test]
+fn a_reader_that_promises_what_never_comes_is_at_its_end() {
+    let _watchdog = watchdog(LIMIT);
+    assert_eq!(drive(Promises.read_until(b'x', &mut Vec::new())).unwrap(), 0);
+    assert!(drive(Promises.lines().next()).is_none());
+    assert_eq!(drive(Promises.skip_until(b'x')).unwrap(), 0);
+    assert_eq!(drive(runtime::io::copy_buf(&mut Promises, &mut Vec::new())).unwrap(), 0);
+    assert_eq!(drive(runtime::io::copy_buf(&mut Promises.take(3), &mut Vec::new())).unwrap(), 0);
+    // The tail of a chain, too, stays what it is.
+    let mut line = String::new();
+    assert_eq!(drive(BufReader::new(&b"tail"[..]).chain(Promises).read_line(&mut line)).unwrap(), 4);
+}
+
+// ---- copies -----------------------------------------------------------------------------------------------------------
 
 #[test]
 fn copy_buf_lends_64_kib_at_a_time_however_much_is_there() {
@@ -332,7 +366,7 @@ fn copy_buf_lends_64_kib_at_a_time_however_much_is_there() {
     assert_eq!(to.calls, 17);
 }
 
-// ---- scattered reads ---------------------------------------------------------------------------------------------------
+// ---- scattered reads --------------------------------------------------------------------------------------------------
 
 #[test]
 fn buffers_of_a_scattered_read_that_failed_have_no_old_bytes() {
@@ -343,7 +377,7 @@ fn buffers_of_a_scattered_read_that_failed_have_no_old_bytes() {
     }
 }
 
-// ---- lines -------------------------------------------------------------------------------------------------------------
+// ---- lines ------------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_stream_of_lines_gives_them_back_with_all_that_is_unread() {
