@@ -228,7 +228,9 @@ pub(super) async fn find<R: AsyncBufRead + ?Sized>(
         }
         *seen = buffered.len();
         waited = true;
-        if reader.fill_more().await? == 0 {
+        reader.fill_more().await?;
+        // Not its count: that of a foreign reader may promise what never comes.
+        if reader.buffer().len() <= *seen {
             return Ok(reader.buffer().len());
         }
     }

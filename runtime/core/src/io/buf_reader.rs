@@ -9,21 +9,28 @@
 //!
 //! The memory of a read in flight belongs to the kernel and is gone when the read is dropped, so the tail, which nobody
 //! could bring back, never travels with it: it stays in `data` until the read is over. A short tail is copied in front of
-//! what comes, which keeps lines whole at the price of a few bytes; behind a long one (a line of megabytes that comes
-//! byte by byte) what comes is appended, so that no byte is moved more than a constant number of times.
+//! what comes, which keeps lines whole; that is at most 4 KiB a read, so a peer that sends byte by byte makes us copy less
+//! than its reads cost anyhow. Behind a long tail (a line of megabytes that comes byte by byte) what comes is appended,
+//! and the tail moves only when something before it was consumed or the memory grows, which it does by doubling.
+//!
+//! Memory that grew for something long is given back before the next read, which may take long, and when all of it is
+//! consumed.
 
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::mem;
 
+use super::read::{believable, believable_vectored};
 use super::write::pass_writes_on;
-use super::{AsyncBufRead, AsyncRead, AsyncWrite, CHUNK_BYTES, is_interrupted, reserve, spend};
+use super::{AsyncBufRead, AsyncRead, AsyncWrite, CHUNK_BYTES, allocate, is_interrupted, reserve, spend};
 use crate::buf::{self, BufResult, IoBuf, IoBufMut};
 
 /// Reads ahead in pieces of 64 KiB, so that many small reads cost one operation.
 ///
-/// The memory is allocated by the first read, and again by the first read after one that was dropped.
+/// The memory is allocated by the first read, and again by the first read after one that was dropped. In
+/// general it is one or two times the capacity. It grows while something longer is waited for, which
+/// [`max_len`](super::Split::max_len) bounds, and shrinks when that is over.
 ///
 /// # Cancel safety
 ///
@@ -118,6 +125,21 @@ impl<R> BufReader<R> {
     }
 }
 
+impl<R> BufReader<R> {
+    /// Moves a tail that something long has left behind to memory of its own size, and `more`.
+    fn shrink(&mut self, more: usize) {
+        let tail = self.buffer();
+        if self.data.capacity() / 2 <= self.capacity.max(2 * tail.len()) {
+            return;
+        }
+        // Without memory for less, the old does.
+        if let Ok(mut small) = allocate(tail.len().saturating_add(more)) {
+            small.extend_from_slice(tail);
+            (self.data, self.at) = (small, 0);
+        }
+    }
+}
+
 impl<R: AsyncRead> AsyncBufRead for BufReader<R> {
     fn buffer(&self) -> &[u8] {
         self.buffer()
@@ -126,6 +148,9 @@ impl<R: AsyncRead> AsyncBufRead for BufReader<R> {
     async fn fill_more(&mut self) -> io::Result<usize> {
         let tail = self.data.len() - self.at;
         let carried = if tail <= SHORT_TAIL_BYTES.min(self.capacity / 2) { tail } else { 0 };
+        if tail > 0 {
+            self.shrink(if carried < tail { self.capacity } else { 0 });
+        }
         if carried < tail {
             // Before the read, so that what it brings has a place.
             self.data.drain(..mem::take(&mut self.at));
@@ -157,6 +182,9 @@ impl<R: AsyncRead> AsyncBufRead for BufReader<R> {
 
     fn consume(&mut self, n: usize) {
         self.at += n.min(self.data.len() - self.at);
+        if self.at == self.data.len() && self.data.capacity() / 2 > self.capacity {
+            (self.data, self.at) = (Vec::new(), 0);
+        }
     }
 }
 
@@ -176,7 +204,7 @@ impl<R: AsyncRead> AsyncRead for BufReader<R> {
         }
         if self.buffer().is_empty() {
             if buf.capacity() >= self.capacity {
-                return self.inner.read(buf).await;
+                return believable(self.inner.read(buf).await);
             }
             if let Err(error) = self.fill_more().await {
                 buf::fill(&mut buf, &[]);
@@ -193,9 +221,10 @@ impl<R: AsyncRead> AsyncRead for BufReader<R> {
         let room = bufs.iter().fold(0usize, |sum, buf| sum.saturating_add(buf.capacity()));
         if self.buffer().is_empty() && room > 0 {
             if room >= self.capacity {
-                return self.inner.read_vectored(bufs).await;
+                return believable_vectored(self.inner.read_vectored(bufs).await);
             }
             if let Err(error) = self.fill_more().await {
+                bufs.iter_mut().for_each(|buf| _ = buf::fill(buf, &[]));
                 return BufResult(Err(error), bufs);
             }
         } else {
@@ -213,6 +242,8 @@ impl<R: AsyncRead> AsyncRead for BufReader<R> {
             let at = buf::fill(&mut buf, self.buffer());
             let BufResult(result, part) = self.inner.read_exact(buf.slice(at..)).await;
             self.consume(at);
+            let all = part.init_len() >= part.capacity();
+            let result = result.and_then(|()| if all { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) });
             return BufResult(result, part.into_inner());
         }
         if self.buffer().len() >= wanted {

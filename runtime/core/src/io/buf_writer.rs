@@ -1,9 +1,9 @@
 //! [`BufWriter`]: gathers small writes.
 //!
 //! ```text
-//!  whole ──flush begins: the memory goes to the sink──▶ away ──it comes back──▶ whole
-//!    ▲                                                   │ dropped
-//!    └──the next operation says so, once──── cut ◀───────┘
+//!  whole ──the memory, or a large write's own, goes to the sink──▶ away ──it comes back──▶ whole
+//!    ▲                                                             │ dropped
+//!    └──the next operation says so, once──── cut ◀─────────────────┘
 //! ```
 
 use std::fmt;
@@ -12,7 +12,7 @@ use std::io;
 use std::mem;
 
 use super::buf_read::pass_buffer_on;
-use super::read::pass_reads_on;
+use super::read::{believable, believable_vectored, pass_reads_on, total_len};
 use super::{AsyncBufRead, AsyncRead, AsyncWrite, CHUNK_BYTES, is_interrupted};
 use crate::buf::{self, BufResult, IoBuf, IoBufMut};
 
@@ -22,9 +22,10 @@ use crate::buf::{self, BufResult, IoBuf, IoBufMut};
 ///
 /// What fits into the buffer is taken without waiting. While a flush is under way, alone or as a part of a write or a
 /// shutdown, the buffer is lent to the kernel: when such a future is dropped, any part of what the buffer held may have
-/// been written and the rest is lost, also of writes that had succeeded. The next operation says so with an error, once,
-/// so that a stream with a hole is not taken for a whole one. Give whole frames their time limit, or give up the
-/// connection when it has passed.
+/// been written and the rest is lost, also of writes that had succeeded. Of a write that is too large for the buffer and
+/// goes past it any part may have been written as well. The next operation says so with an error, once, so that a stream
+/// with a hole is not taken for a whole one. Give whole frames their time limit, or give up the connection when it has
+/// passed.
 ///
 /// An *error* of the sink loses nothing: what was not written stays, and the next flush goes on with it. For that a flush
 /// is as many writes as the sink needs, so give a stream that others write to as well (`&TcpStream`) whole frames with
@@ -48,7 +49,7 @@ pub struct BufWriter<W> {
     inner: W,
     buf: Vec<u8>,
     capacity: usize,
-    /// A flush is under way, or was dropped.
+    /// A flush or a write past the buffer is under way, or was dropped. Nothing is held back then.
     cut: bool,
 }
 
@@ -63,7 +64,7 @@ impl<W> BufWriter<W> {
         Self { inner, buf: Vec::new(), capacity, cut: false }
     }
 
-    /// What was taken and not written yet.
+    /// What was taken and not written yet. Nothing after a dropped flush, which had all of it.
     pub fn buffer(&self) -> &[u8] {
         &self.buf
     }
@@ -84,8 +85,13 @@ impl<W> BufWriter<W> {
     }
 
     /// The sink, and what was not written to it.
-    pub fn into_parts(self) -> (W, Vec<u8>) {
-        (self.inner, self.buf)
+    ///
+    /// # Errors
+    ///
+    /// In place of the bytes, when a flush or a write was dropped half-way and no operation has said so yet.
+    pub fn into_parts(mut self) -> (W, io::Result<Vec<u8>>) {
+        let told = self.check();
+        (self.inner, told.map(|()| self.buf))
     }
 
     fn check(&mut self) -> io::Result<()> {
@@ -93,10 +99,18 @@ impl<W> BufWriter<W> {
     }
 }
 
+/// Awaits a write past the buffer.
+async fn past<T>(cut: &mut bool, writing: impl Future<Output = T>) -> T {
+    *cut = true;
+    let written = writing.await;
+    *cut = false;
+    written
+}
+
 #[cold]
 fn hole() -> io::Error {
     let text =
-        "a flush was dropped half-way: what the writer held back may have been written in part, the rest is lost";
+        "a flush or a large write was dropped half-way: what it had may have been written in part, the rest is lost";
     io::Error::other(text)
 }
 
@@ -168,19 +182,19 @@ impl<W: AsyncWrite> AsyncWrite for BufWriter<W> {
                 self.buf.extend_from_slice(buf::bytes(&buf));
                 BufResult(Ok(buf.init_len()), buf)
             }
-            Ok(false) => self.inner.write(buf).await,
+            Ok(false) => believable(past(&mut self.cut, self.inner.write(buf)).await),
             Err(error) => BufResult(Err(error), buf),
         }
     }
 
     async fn write_vectored<B: IoBuf>(&mut self, bufs: Vec<B>) -> BufResult<usize, Vec<B>> {
-        let len = bufs.iter().fold(0usize, |sum, buf| sum.saturating_add(buf.init_len()));
+        let len = total_len(&bufs);
         match self.make_room(len).await {
             Ok(true) => {
                 bufs.iter().for_each(|buf| self.buf.extend_from_slice(buf::bytes(buf)));
                 BufResult(Ok(len), bufs)
             }
-            Ok(false) => self.inner.write_vectored(bufs).await,
+            Ok(false) => believable_vectored(past(&mut self.cut, self.inner.write_vectored(bufs)).await),
             Err(error) => BufResult(Err(error), bufs),
         }
     }
@@ -191,19 +205,19 @@ impl<W: AsyncWrite> AsyncWrite for BufWriter<W> {
                 self.buf.extend_from_slice(buf::bytes(&buf));
                 BufResult(Ok(()), buf)
             }
-            Ok(false) => self.inner.write_all(buf).await,
+            Ok(false) => past(&mut self.cut, self.inner.write_all(buf)).await,
             Err(error) => BufResult(Err(error), buf),
         }
     }
 
     async fn write_all_vectored<B: IoBuf>(&mut self, bufs: Vec<B>) -> BufResult<(), Vec<B>> {
-        let len = bufs.iter().fold(0usize, |sum, buf| sum.saturating_add(buf.init_len()));
+        let len = total_len(&bufs);
         match self.make_room(len).await {
             Ok(true) => {
                 bufs.iter().for_each(|buf| self.buf.extend_from_slice(buf::bytes(buf)));
                 BufResult(Ok(()), bufs)
             }
-            Ok(false) => self.inner.write_all_vectored(bufs).await,
+            Ok(false) => past(&mut self.cut, self.inner.write_all_vectored(bufs)).await,
             Err(error) => BufResult(Err(error), bufs),
         }
     }

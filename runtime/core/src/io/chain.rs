@@ -1,9 +1,21 @@
 //! [`Chain`]: one source behind another.
+//!
+//! Somebody may look for something that crosses the seam, and wants to see both sides in one piece:
+//!
+//! ```text
+//!  first.buffer()  │ consumed │ the tail │             second.buffer()  │ shown │ more │
+//!                             └────┬─────┘                              └───┬───┘
+//!  seam                       │ the tail │ what is shown of the second │      copies, until the tail is consumed
+//! ```
+//!
+//! The bytes stay in their sources until they are consumed, and the seam is gone with the tail. So a chain holds as much
+//! as is waited for, however long the second source is, and the sources can be had back at any time.
 
 use std::io;
 
+use super::read::believable;
 use super::{AsyncBufRead, AsyncRead, reserve};
-use crate::buf::{self, BufResult, IoBufMut};
+use crate::buf::{BufResult, IoBufMut};
 
 /// A source and then another; from [`chain`](super::AsyncReadExt::chain).
 ///
@@ -11,6 +23,11 @@ use crate::buf::{self, BufResult, IoBufMut};
 ///
 /// Reads are those of the sources. [`read_exact`](AsyncRead::read_exact) loses what earlier reads of the same call
 /// brought.
+///
+/// # Memory
+///
+/// While something is looked for that crosses from the first source into the second, what both have buffered is there
+/// twice; what is bounded ([`max_len`](super::Lines::max_len)) stays bounded.
 ///
 /// # Examples
 ///
@@ -28,16 +45,18 @@ pub struct Chain<A, B> {
     first: A,
     second: B,
     first_ended: bool,
-    /// What the first had buffered when it ended, followed by what the second had by then: somebody looks for something
-    /// that crosses the seam.
+    /// Copies of what the first still has buffered after its end and of what the second has buffered. Never without a
+    /// tail: empty once all of the first is consumed.
     seam: Vec<u8>,
-    /// Bytes of the seam that were consumed.
+    /// Bytes of the seam that were consumed; less than `tail`, unless the seam is empty.
     at: usize,
+    /// Where the part of the second begins in the seam.
+    tail: usize,
 }
 
 impl<A, B> Chain<A, B> {
     pub(super) fn new(first: A, second: B) -> Self {
-        Self { first, second, first_ended: false, seam: Vec::new(), at: 0 }
+        Self { first, second, first_ended: false, seam: Vec::new(), at: 0, tail: 0 }
     }
 
     /// The sources.
@@ -47,24 +66,32 @@ impl<A, B> Chain<A, B> {
 
     /// The sources. What is read from them directly is missing here.
     pub fn get_mut(&mut self) -> (&mut A, &mut B) {
+        if !self.seam.is_empty() {
+            // Its copies may become untrue. The first has bytes left, so it is asked once more for its end.
+            self.first_ended = false;
+            self.close_seam();
+        }
         (&mut self.first, &mut self.second)
     }
 
-    /// The sources.
+    /// The sources, which have everything that was not consumed.
     pub fn into_inner(self) -> (A, B) {
         (self.first, self.second)
     }
 
-    fn rest_of_seam(&self) -> &[u8] {
-        &self.seam[self.at..]
+    fn close_seam(&mut self) {
+        // Needed once, so the memory goes too.
+        (self.seam, self.at, self.tail) = (Vec::new(), 0, 0);
     }
 
-    fn consume_seam(&mut self, n: usize) {
+    /// Counts `n` bytes of the seam as consumed, and returns how many of them are the second one's.
+    fn pass_seam(&mut self, n: usize) -> usize {
         self.at += n.min(self.seam.len() - self.at);
-        if self.at == self.seam.len() {
-            // Needed once.
-            (self.seam, self.at) = (Vec::new(), 0);
+        let beyond = self.at.saturating_sub(self.tail);
+        if self.at >= self.tail {
+            self.close_seam();
         }
+        beyond
     }
 }
 
@@ -74,20 +101,20 @@ impl<A: AsyncRead, B: AsyncRead> AsyncRead for Chain<A, B> {
             // Its count of 0 would not be the first one's end.
             return BufResult(Ok(0), buf);
         }
-        if !self.first_ended {
-            let BufResult(result, back) = self.first.read(buf).await;
-            if !matches!(result, Ok(0)) {
-                return BufResult(result, back);
+        if !self.first_ended || !self.seam.is_empty() {
+            let BufResult(result, back) = believable(self.first.read(buf).await);
+            match result {
+                Ok(0) => buf = back,
+                Ok(n) => {
+                    self.pass_seam(n.min(self.tail - self.at));
+                    return BufResult(Ok(n), back);
+                }
+                Err(error) => return BufResult(Err(error), back),
             }
-            buf = back;
             self.first_ended = true;
+            self.close_seam();
         }
-        if !self.rest_of_seam().is_empty() {
-            let n = buf::fill(&mut buf, self.rest_of_seam());
-            self.consume_seam(n);
-            return BufResult(Ok(n), buf);
-        }
-        self.second.read(buf).await
+        believable(self.second.read(buf).await)
     }
 }
 
@@ -95,10 +122,10 @@ impl<A: AsyncBufRead, B: AsyncBufRead> AsyncBufRead for Chain<A, B> {
     fn buffer(&self) -> &[u8] {
         if !self.first_ended {
             self.first.buffer()
-        } else if self.rest_of_seam().is_empty() {
+        } else if self.seam.is_empty() {
             self.second.buffer()
         } else {
-            self.rest_of_seam()
+            &self.seam[self.at..]
         }
     }
 
@@ -108,39 +135,39 @@ impl<A: AsyncBufRead, B: AsyncBufRead> AsyncBufRead for Chain<A, B> {
             if n > 0 {
                 return Ok(n);
             }
-            let rest = self.first.buffer();
-            reserve(&mut self.seam, rest.len())?;
-            self.seam.extend_from_slice(rest);
-            let len = rest.len();
-            self.first.consume(len);
+            let tail = self.first.buffer();
+            reserve(&mut self.seam, tail.len())?;
+            self.seam.extend_from_slice(tail);
+            self.tail = tail.len();
             self.first_ended = true;
             let ahead = self.second.buffer().len();
-            if len == 0 && ahead > 0 {
+            if self.tail == 0 && ahead > 0 {
                 // It comes into view now.
                 return Ok(ahead);
             }
         }
-        if self.rest_of_seam().is_empty() {
+        if self.seam.is_empty() {
             return self.second.fill_more().await;
         }
-        if self.second.buffer().is_empty() {
+        let shown = self.seam.len() - self.tail;
+        if self.second.buffer().len() <= shown {
             self.second.fill_more().await?;
         }
-        let next = self.second.buffer();
-        reserve(&mut self.seam, next.len())?;
-        self.seam.extend_from_slice(next);
-        let n = next.len();
-        self.second.consume(n);
-        Ok(n)
+        let more = self.second.buffer().get(shown..).unwrap_or_default();
+        reserve(&mut self.seam, more.len())?;
+        self.seam.extend_from_slice(more);
+        Ok(more.len())
     }
 
     fn consume(&mut self, n: usize) {
         if !self.first_ended {
             self.first.consume(n);
-        } else if self.rest_of_seam().is_empty() {
+        } else if self.seam.is_empty() {
             self.second.consume(n);
         } else {
-            self.consume_seam(n);
+            self.first.consume(n.min(self.tail - self.at));
+            let beyond = self.pass_seam(n);
+            self.second.consume(beyond);
         }
     }
 }

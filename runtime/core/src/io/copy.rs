@@ -57,7 +57,8 @@ where
     Ok(copied)
 }
 
-/// As [`copy`], from a source that reads ahead. What is not written yet is still in the reader.
+/// As [`copy`], from a source that reads ahead, in pieces of at most 64 KiB. What is not written yet is still in the
+/// reader.
 ///
 /// # Errors
 ///
@@ -88,14 +89,17 @@ where
     let (mut copied, mut unflushed) = (0, false);
     loop {
         if reader.buffer().is_empty() {
-            let n = flush_while_waiting(pin!(reader.fill_more()), writer, &mut unflushed).await??;
-            if n == 0 {
+            flush_while_waiting(pin!(reader.fill_more()), writer, &mut unflushed).await??;
+            if reader.buffer().is_empty() {
                 break;
             }
         }
         piece.clear();
-        reserve(&mut piece, reader.buffer().len())?;
-        piece.extend_from_slice(reader.buffer());
+        // A source in memory has all of itself buffered.
+        let next = reader.buffer();
+        let next = &next[..next.len().min(CHUNK_BYTES)];
+        reserve(&mut piece, next.len())?;
+        piece.extend_from_slice(next);
         let mut written = 0;
         unflushed = true;
         while written < piece.len() {

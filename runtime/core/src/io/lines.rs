@@ -33,8 +33,12 @@ impl<R> Split<R> {
         Self { reader, delimiter, max_len: usize::MAX, seen: 0, ended: false }
     }
 
-    /// Bounds a part to `max_len` bytes without its delimiter; the reader holds at most that and its own capacity. A
-    /// longer one is the error `InvalidData` and then the end; its bytes are still in the reader.
+    /// Bounds a part to `max_len` bytes without its delimiter. A longer one is the error `InvalidData` and then the end;
+    /// its bytes are still in the reader.
+    ///
+    /// While it waits for the end of a part, a [`BufReader`](super::BufReader) holds at most `max_len` and its own
+    /// capacity. The memory for that grows by doubling, so it is up to twice as much, and three times in the moment when
+    /// it grows; in addition there are up to two capacities for the read in flight.
     #[must_use]
     pub fn max_len(mut self, max_len: usize) -> Self {
         self.max_len = max_len;
@@ -128,9 +132,9 @@ impl<R> Lines<R> {
         Self { split: Split::new(reader, b'\n') }
     }
 
-    /// Bounds a line to `max_len` bytes without its `\n`; the reader holds at most that and its own capacity. A longer
-    /// one is the error `InvalidData` and then the end; its bytes are still in the reader. Without a bound a peer that
-    /// sends no line ending makes the reader grow for as long as there is memory.
+    /// Bounds a line to `max_len` bytes without its `\n`. A longer one is the error `InvalidData` and then the end; its
+    /// bytes are still in the reader. Without a bound a peer that sends no line ending makes the reader grow for as long
+    /// as there is memory; with one to about twice the bound, as [`Split::max_len`] says.
     #[must_use]
     pub fn max_len(self, max_len: usize) -> Self {
         Self { split: self.split.max_len(max_len) }
@@ -183,7 +187,7 @@ impl<R: AsyncBufRead> Lines<R> {
     }
 
     /// The lines as a `Stream` of the futures ecosystem, which keeps what is in flight when a `next` of it is dropped.
-    pub fn into_stream<'r>(self) -> LinesStream<'r>
+    pub fn into_stream<'r>(self) -> LinesStream<'r, R>
     where
         R: 'r,
     {
@@ -194,35 +198,68 @@ impl<R: AsyncBufRead> Lines<R> {
 /// [`Lines`] as a futures `Stream`; from [`Lines::into_stream`].
 ///
 /// It allocates when it is made, and for each line, but not for each read.
-pub struct LinesStream<'r> {
-    /// Reads line by line and puts each into `line`; ends with the lines.
+pub struct LinesStream<'r, R> {
+    /// Reads line by line and puts each into its place; ends with the lines.
     reading: Option<Pin<Box<dyn Future<Output = ()> + 'r>>>,
-    line: Rc<Cell<Option<io::Result<String>>>>,
+    place: Rc<Place<R>>,
 }
 
-impl<'r> LinesStream<'r> {
-    fn new<R: AsyncBufRead + 'r>(mut lines: Lines<R>) -> Self {
-        let line = Rc::new(Cell::new(None));
-        let place = Rc::clone(&line);
-        let reading = async move {
-            while let Some(line) = lines.next().await {
-                let mut line = Some(line);
-                // Pending once per line: the stream takes it from its place.
-                poll_fn(|_| match line.take() {
-                    Some(line) => {
-                        place.set(Some(line));
-                        Poll::Pending
-                    }
-                    None => Poll::Ready(()),
-                })
-                .await;
-            }
-        };
-        Self { reading: Some(Box::pin(reading)), line }
+/// What the stream and its reading hand to each other.
+struct Place<R> {
+    line: Cell<Option<io::Result<String>>>,
+    /// Once the reading is gone.
+    lines: Cell<Option<Lines<R>>>,
+}
+
+/// Has the lines while they are read, and leaves them behind when the reading ends or is dropped.
+struct Reading<R> {
+    /// There until the end.
+    lines: Option<Lines<R>>,
+    place: Rc<Place<R>>,
+}
+
+impl<R: AsyncBufRead> Reading<R> {
+    async fn run(mut self) {
+        let Some(lines) = &mut self.lines else { return };
+        while let Some(line) = lines.next().await {
+            let mut line = Some(line);
+            // Pending once per line: the stream takes it from its place.
+            poll_fn(|_| match line.take() {
+                Some(line) => {
+                    self.place.line.set(Some(line));
+                    Poll::Pending
+                }
+                None => Poll::Ready(()),
+            })
+            .await;
+        }
     }
 }
 
-impl Stream for LinesStream<'_> {
+impl<R> Drop for Reading<R> {
+    fn drop(&mut self) {
+        self.place.lines.set(self.lines.take());
+    }
+}
+
+impl<'r, R: AsyncBufRead + 'r> LinesStream<'r, R> {
+    fn new(lines: Lines<R>) -> Self {
+        let place = Rc::new(Place { line: Cell::new(None), lines: Cell::new(None) });
+        let reading = Reading { lines: Some(lines), place: Rc::clone(&place) };
+        Self { reading: Some(Box::pin(reading.run())), place }
+    }
+}
+
+impl<R> LinesStream<'_, R> {
+    /// The lines, with the reader. A read in flight is dropped as by [`Lines::next_line`], so nothing is lost: the next
+    /// line is the one that this stream would have given.
+    pub fn into_lines(mut self) -> Lines<R> {
+        self.reading = None;
+        self.place.lines.take().expect("the reading leaves the lines behind")
+    }
+}
+
+impl<R> Stream for LinesStream<'_, R> {
     type Item = io::Result<String>;
 
     fn poll_next(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Option<Self::Item>> {
@@ -231,14 +268,14 @@ impl Stream for LinesStream<'_> {
             self.reading = None;
             return Poll::Ready(None);
         }
-        match self.line.take() {
+        match self.place.line.take() {
             Some(line) => Poll::Ready(Some(line)),
             None => Poll::Pending,
         }
     }
 }
 
-impl fmt::Debug for LinesStream<'_> {
+impl<R> fmt::Debug for LinesStream<'_, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LinesStream").field("ended", &self.reading.is_none()).finish_non_exhaustive()
     }

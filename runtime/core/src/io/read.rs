@@ -82,9 +82,25 @@ async fn read_first<R: AsyncRead + ?Sized, B: IoBufMut>(reader: &mut R, mut bufs
     }
     let Some(first) = bufs.iter().position(|buf| buf.capacity() > 0) else { return BufResult(Ok(0), bufs) };
     let buf = bufs.swap_remove(first);
-    let BufResult(result, buf) = reader.read(buf).await;
+    let BufResult(result, buf) = believable(reader.read(buf).await);
     restore(&mut bufs, first, buf);
     BufResult(result, bufs)
+}
+
+/// A foreign read's count, up to what the buffer says.
+pub(super) fn believable<B: IoBuf>(BufResult(result, buf): BufResult<usize, B>) -> BufResult<usize, B> {
+    BufResult(result.map(|n| n.min(buf.init_len())), buf)
+}
+
+/// The same for several buffers. A count that is too large is the sum of what they say.
+pub(super) fn believable_vectored<B: IoBuf>(
+    BufResult(result, bufs): BufResult<usize, Vec<B>>,
+) -> BufResult<usize, Vec<B>> {
+    BufResult(result.map(|n| n.min(total_len(&bufs))), bufs)
+}
+
+pub(super) fn total_len<B: IoBuf>(bufs: &[B]) -> usize {
+    bufs.iter().fold(0, |sum, buf| sum.saturating_add(buf.init_len()))
 }
 
 /// Undoes a `swap_remove`.

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::read::believable;
 use super::{AsyncBufRead, AsyncRead};
 use crate::buf::{self, BufResult, IoBufMut};
 
@@ -10,6 +11,9 @@ use crate::buf::{self, BufResult, IoBufMut};
 /// # Cancel safety
 ///
 /// Reads are those of the source: one that is dropped takes nothing, neither bytes nor from the limit.
+/// [`read_exact`](AsyncRead::read_exact), and with it the numbers, is several of them, whatever the source's own is: when
+/// it is dropped, what earlier reads of the same call brought is lost, and has counted. A [`BufReader`](super::BufReader)
+/// *around* the `Take` keeps that, up to its capacity.
 ///
 /// # Examples
 ///
@@ -78,11 +82,11 @@ impl<R: AsyncRead> AsyncRead for Take<R> {
             return BufResult(Ok(0), buf);
         }
         let BufResult(result, buf) = if limit == room {
-            self.inner.read(buf).await
+            believable(self.inner.read(buf).await)
         } else {
             // A slice does not cut its buffer, so what was in it goes first.
             buf::fill(&mut buf, &[]);
-            self.inner.read(buf.slice(..limit)).await.map_buf(buf::Slice::into_inner)
+            believable(self.inner.read(buf.slice(..limit)).await).map_buf(buf::Slice::into_inner)
         };
         if let Ok(n) = result {
             self.spend(n);
@@ -90,26 +94,8 @@ impl<R: AsyncRead> AsyncRead for Take<R> {
         BufResult(result, buf)
     }
 
-    async fn read_exact<B: IoBufMut>(&mut self, mut buf: B) -> BufResult<(), B> {
-        let room = buf.capacity();
-        let limit = self.at_most(room);
-        if limit == room {
-            let BufResult(result, buf) = self.inner.read_exact(buf).await;
-            if result.is_ok() {
-                self.spend(room);
-            }
-            return BufResult(result, buf);
-        }
-        buf::fill(&mut buf, &[]);
-        if limit == 0 {
-            return BufResult(Err(io::ErrorKind::UnexpectedEof.into()), buf);
-        }
-        let BufResult(result, buf) = self.inner.read_exact(buf.slice(..limit)).await.map_buf(buf::Slice::into_inner);
-        if result.is_ok() {
-            self.spend(limit);
-        }
-        BufResult(result.and_then(|()| Err(io::ErrorKind::UnexpectedEof.into())), buf)
-    }
+    // Not the source's `read_exact`: after one that failed or was dropped nobody knows how much it took, and a limit that
+    // is too high lets the reader of a body go on into what follows it. The trait's own reads through `read`.
 }
 
 impl<R: AsyncBufRead> AsyncBufRead for Take<R> {

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io;
 
 use super::is_interrupted;
-use super::read::restore;
+use super::read::{believable, restore};
 use crate::buf::{BufResult, IoBuf};
 
 /// A sink for bytes from owned buffers.
@@ -107,7 +107,7 @@ pub trait AsyncWrite {
 async fn write_first<W: AsyncWrite + ?Sized, B: IoBuf>(writer: &mut W, mut bufs: Vec<B>) -> BufResult<usize, Vec<B>> {
     let Some(first) = bufs.iter().position(|buf| buf.init_len() > 0) else { return BufResult(Ok(0), bufs) };
     let buf = bufs.swap_remove(first);
-    let BufResult(result, buf) = writer.write(buf).await;
+    let BufResult(result, buf) = believable(writer.write(buf).await);
     restore(&mut bufs, first, buf);
     BufResult(result, bufs)
 }

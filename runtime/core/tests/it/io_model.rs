@@ -47,7 +47,20 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// Does the same with the reader and with std on the bytes that it should have; each future has `patience` polls at a
 /// time. With `patience` of 0 none is dropped.
-fn compare<R: AsyncBufRead>(mut reader: R, mut model: &[u8], todo: &[Reading], patience: usize) {
+fn compare<R: AsyncBufRead>(mut reader: R, model: &[u8], todo: &[Reading], patience: usize) {
+    let model = follow(&mut reader, model, todo, patience);
+    // Whatever is left comes out too.
+    assert_eq!(rest_of(reader, patience), model);
+}
+
+fn rest_of(mut reader: impl AsyncRead, patience: usize) -> Vec<u8> {
+    let mut rest = Vec::new();
+    insist(patience.max(1), async || reader.read_to_end(&mut rest).await).unwrap();
+    rest
+}
+
+/// The part of [`compare`] before the end; returns what should be left.
+fn follow<'m, R: AsyncBufRead>(mut reader: &mut R, mut model: &'m [u8], todo: &[Reading], patience: usize) -> &'m [u8] {
     macro_rules! run {
         ($future:expr) => {
             if patience == 0 { drive($future) } else { insist(patience, async || $future.await) }
@@ -137,10 +150,7 @@ fn compare<R: AsyncBufRead>(mut reader: R, mut model: &[u8], todo: &[Reading], p
             }
         }
     }
-    // Whatever is left comes out too.
-    let mut rest = Vec::new();
-    run!(reader.read_to_end(&mut rest)).unwrap();
-    assert_eq!(rest, model);
+    model
 }
 
 /// Single reads pass an interruption on, as std's do.
@@ -181,6 +191,7 @@ proptest! {
         let expected = &data[..data.len().min(limit as usize)];
         let script = source(&data, steps);
         if inside {
+            let todo = if patience == 0 { todo } else { single_reads(&todo) };
             compare(BufReader::with_capacity(capacity, script).take(limit), expected, &todo, patience);
         } else {
             compare(BufReader::with_capacity(capacity, script.take(limit)), expected, &todo, patience);
@@ -190,14 +201,31 @@ proptest! {
     #[test]
     fn chain_reads_what_std_chains(
         first in text(60), second in text(60), pieces in (steps(), steps()), capacity in (1usize..40, 1usize..40),
-        todo in vec(reading(), 0..30), patience in 0usize..4, inside: bool,
+        todo in vec(reading(), 0..30), patience in 0usize..4, inside: bool, direct: usize,
     ) {
         let expected = [&first[..], &second[..]].concat();
         let (first, second) = (source(&first, pieces.0), source(&second, pieces.1));
         if inside {
             let todo = if patience == 0 { todo } else { single_reads(&todo) };
             let first = BufReader::with_capacity(capacity.0, first);
-            compare(first.chain(BufReader::with_capacity(capacity.1, second)), &expected, &todo, patience);
+            let mut chain = first.chain(BufReader::with_capacity(capacity.1, second));
+            let mut left = follow(&mut chain, &expected, &todo, patience);
+            if direct % 4 > 0 {
+                // What is taken from the sources directly is missing and nothing else, wherever the chain is.
+                let (source, _) = chain.get_mut();
+                let from_first = source.buffer().len().min(direct / 4 % 3);
+                prop_assert_eq!(&source.buffer()[..from_first], &left[..from_first]);
+                AsyncBufRead::consume(source, from_first);
+                left = &left[from_first..];
+                left = follow(&mut chain, left, &todo[todo.len() / 2..], patience);
+            }
+            if direct % 2 == 0 {
+                prop_assert_eq!(rest_of(chain, patience), left);
+            } else {
+                // Nor do the sources miss anything.
+                let (first, second) = chain.into_inner();
+                prop_assert_eq!([rest_of(first, patience), rest_of(second, patience)].concat(), left);
+            }
         } else {
             compare(BufReader::with_capacity(capacity.0.max(20), first.chain(second)), &expected, &todo, patience);
         }

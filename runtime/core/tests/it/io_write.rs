@@ -59,7 +59,7 @@ fn small_writes_are_gathered_and_large_ones_go_past() {
     assert_eq!(writer.buffer(), b"1234");
     drive(writer.shutdown()).unwrap();
     let (stream, rest) = writer.into_parts();
-    assert_eq!((&stream.taken[19..], rest.len(), stream.shutdowns), (&b"1234"[..], 0, 1));
+    assert_eq!((&stream.taken[19..], rest.unwrap().len(), stream.shutdowns), (&b"1234"[..], 0, 1));
     // Nothing is held back without capacity.
     let mut writer = BufWriter::with_capacity(0, sink([]));
     drive(writer.write_all("x")).0.unwrap();

@@ -23,6 +23,7 @@ mod fork;
 mod io_model;
 mod io_read;
 mod io_steady;
+mod io_wrappers;
 mod io_write;
 mod join_set;
 mod local;
