@@ -3,6 +3,11 @@
 #[path = "../../../runtime/core/tests/support/mod.rs"]
 mod support;
 
+mod at;
+mod cursor;
+mod kit;
+mod options;
+
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
