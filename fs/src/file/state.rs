@@ -59,13 +59,14 @@ impl File {
     }
 
     async fn sync(&self, data_only: bool) -> io::Result<()> {
-        if coop::has_opcode(fsync::CODE) {
-            self.change(|change| Fsync::new(change, data_only)).await?;
+        let result = if coop::has_opcode(fsync::CODE) {
+            self.change(|change| Fsync::new(change, data_only)).await
         } else {
-            self.change_offloaded(Kind::Sync, move |file| if data_only { file.sync_data() } else { file.sync_all() })
-                .await?;
-        }
-        self.open.take_error()
+            let sync = if data_only { std::fs::File::sync_data } else { std::fs::File::sync_all };
+            self.change_offloaded(Kind::Sync, sync).await
+        };
+        // Both may have failed; the earlier one is older news, and nobody else will hear of it.
+        self.open.take_error().and(result)
     }
 
     /// Cuts the file, or lets it grow with zeros that take no room. Before kernel 6.9 on the blocking pool.

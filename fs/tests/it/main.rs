@@ -6,7 +6,9 @@ mod support;
 mod at;
 mod cursor;
 mod kit;
+mod names;
 mod options;
+mod order;
 
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
