@@ -93,7 +93,7 @@ pub async fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
 /// It may happen or not, and does at once or not at all.
 #[doc(alias = "IORING_OP_RENAMEAT")]
 pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
-    two(Rename, from.as_ref(), to.as_ref(), |from, to| std::fs::rename(from, to)).await
+    two(Rename, from.as_ref(), to.as_ref(), std::fs::rename).await
 }
 
 /// Gives a file one more name. A symbolic link is not followed.
@@ -107,7 +107,7 @@ pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<
 /// As [`rename`].
 #[doc(alias = "IORING_OP_LINKAT")]
 pub async fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
-    two(Link, original.as_ref(), link.as_ref(), |original, link| std::fs::hard_link(original, link)).await
+    two(Link, original.as_ref(), link.as_ref(), std::fs::hard_link).await
 }
 
 /// Makes a symbolic link that says `original`.
@@ -121,7 +121,7 @@ pub async fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io
 /// As [`rename`].
 #[doc(alias = "IORING_OP_SYMLINKAT")]
 pub async fn symlink(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
-    two(Symlink, original.as_ref(), link.as_ref(), |original, link| std::os::unix::fs::symlink(original, link)).await
+    two(Symlink, original.as_ref(), link.as_ref(), std::os::unix::fs::symlink).await
 }
 
 /// Removes the name of a file; the file goes with its last name, and once nobody has it open.
@@ -135,7 +135,7 @@ pub async fn symlink(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::
 /// As [`rename`].
 #[doc(alias = "IORING_OP_UNLINKAT")]
 pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
-    one(Unlink, path.as_ref(), 0, |path| std::fs::remove_file(path)).await
+    one(Unlink, path.as_ref(), 0, std::fs::remove_file).await
 }
 
 /// Removes an empty directory.
@@ -149,7 +149,7 @@ pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
 /// As [`rename`].
 #[doc(alias = "IORING_OP_UNLINKAT")]
 pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
-    one(RemoveDir, path.as_ref(), 0, |path| std::fs::remove_dir(path)).await
+    one(RemoveDir, path.as_ref(), 0, std::fs::remove_dir).await
 }
 
 /// Removes a directory and all that is in it, on the blocking pool. Symbolic links are removed, never followed, also when
