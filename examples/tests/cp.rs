@@ -24,7 +24,7 @@ fn the_copy_is_byte_exact_whatever_the_length() {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (dir.path().join("from"), dir.path().join("to"));
     for len in [0, 1, 512 * 1024 - 1, 512 * 1024, 512 * 1024 + 1, 9_000_001, 100] {
-        let data: Vec<u8> = (0..len as u64).map(|i| (i * i >> 3) as u8).collect();
+        let data: Vec<u8> = (0..len as u64).map(|i| ((i * i) >> 3) as u8).collect();
         std::fs::write(&from, &data).unwrap();
         std::fs::set_permissions(&from, std::fs::Permissions::from_mode(0o640)).unwrap();
         let output = cp(&[&from, &to]);

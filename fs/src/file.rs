@@ -2,6 +2,7 @@
 
 mod at;
 mod cursor;
+mod direct;
 mod state;
 
 use std::fmt;
@@ -18,6 +19,7 @@ use runtime_core::sys;
 
 use crate::OpenOptions;
 use cursor::Cursor;
+pub use direct::DirectAlign;
 
 /// An open file.
 ///
@@ -53,6 +55,8 @@ pub struct File {
     open: Arc<OpenFile>,
     cursor: Cursor,
     append: bool,
+    /// Known of a file that was opened with `direct`, where the kernel tells.
+    direct: Option<DirectAlign>,
 }
 
 impl File {
@@ -101,8 +105,12 @@ impl File {
         OpenOptions::new()
     }
 
-    pub(crate) fn opened(fd: OwnedFd, append: bool) -> Self {
-        Self { open: OpenFile::new(fd), cursor: Cursor::At(0), append }
+    pub(crate) async fn opened(fd: OwnedFd, append: bool, direct: bool) -> io::Result<Self> {
+        let mut file = Self { open: OpenFile::new(fd), cursor: Cursor::At(0), append, direct: None };
+        if direct {
+            file.direct = file.direct_align().await?;
+        }
+        Ok(file)
     }
 
     /// Another descriptor of the same open file (`F_DUPFD_CLOEXEC`), with a cursor of its own that starts where this one
@@ -196,7 +204,7 @@ impl From<OwnedFd> for File {
         // What is no file, or cannot be sought, is read and written without offsets.
         let cursor = sys::seek(fd.as_fd(), None).map_or(Cursor::Stream, Cursor::At);
         let append = sys::open_flags(fd.as_fd()).is_ok_and(|flags| flags & O_APPEND != 0);
-        Self { open: OpenFile::new(fd), cursor, append }
+        Self { open: OpenFile::new(fd), cursor, append, direct: None }
     }
 }
 

@@ -9,6 +9,7 @@
 //! | `file/at` | reading and writing at offsets |
 //! | `file/cursor` | reading and writing where the cursor is, as a source and a sink of `runtime::io` |
 //! | `file/state` | syncing, length, metadata, locks, room |
+//! | `cached` | metadata of what the kernel has in memory |
 //! | `options` | [`OpenOptions`] |
 //! | `metadata` | [`Metadata`] and [`FileType`] |
 //! | `names` | free functions on paths |
@@ -17,6 +18,7 @@
 //! | `offload` | the blocking pool, and paths for the kernel |
 #![forbid(unsafe_code)]
 
+mod cached;
 mod dir;
 mod file;
 mod metadata;
@@ -26,13 +28,14 @@ mod options;
 mod whole;
 
 pub use dir::{DirBuilder, DirEntry, ReadDir, create_dir, create_dir_all, read_dir};
-pub use file::File;
+pub use file::{DirectAlign, File};
 pub use metadata::{FileType, Metadata};
 pub use names::{
     canonicalize, hard_link, metadata, read_link, remove_dir, remove_dir_all, remove_file, rename, set_permissions,
     symlink, symlink_metadata, try_exists,
 };
 pub use options::OpenOptions;
+pub use runtime_core::buf::AlignedBuf;
 pub use runtime_core::op::fadvise::Advice;
 pub use std::fs::{FileTimes, Permissions};
 pub use whole::{copy, read, read_to_string, write};

@@ -8,12 +8,12 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::time::{Duration, SystemTime};
 
-use runtime_core::op::statx::{STATX_BASIC_STATS, STATX_BTIME, Status};
+use runtime_core::op::statx::{STATX_BASIC_STATS, STATX_BTIME, STATX_MNT_ID, Status};
 
 use crate::Permissions;
 
 /// What is asked for.
-pub(crate) const MASK: u32 = STATX_BASIC_STATS | STATX_BTIME;
+pub(crate) const MASK: u32 = STATX_BASIC_STATS | STATX_BTIME | STATX_MNT_ID;
 
 const S_IFMT: u32 = 0o170_000;
 

@@ -14,6 +14,7 @@ use runtime_core::open_file::OpenFile;
 use runtime_core::submit::submit;
 
 use crate::Permissions;
+use crate::cached;
 use crate::metadata::{MASK, Metadata};
 use crate::offload::{c_path, offload};
 
@@ -56,6 +57,9 @@ pub async fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
 
 async fn status(path: &Path, follow: bool) -> io::Result<Metadata> {
     let name = c_path(path)?;
+    if let Some(result) = cached::of_path(&name, follow).await {
+        return result;
+    }
     if coop::has_opcode(statx::CODE) {
         let statx = Statx::<std::sync::Arc<OpenFile>>::of_path(name, follow, MASK);
         return submit(statx).await.map(|status| Metadata::new(&status));

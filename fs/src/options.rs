@@ -6,7 +6,9 @@ use std::path::Path;
 
 use runtime_core::coop;
 use runtime_core::op::Kind;
-use runtime_core::op::open::{self, O_ACCMODE, O_APPEND, O_CREAT, O_EXCL, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY, Open};
+use runtime_core::op::open::{
+    self, O_ACCMODE, O_APPEND, O_CREAT, O_DIRECT, O_EXCL, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY, Open,
+};
 use runtime_core::submit::submit;
 
 use crate::File;
@@ -37,6 +39,7 @@ pub struct OpenOptions {
     truncate: bool,
     create: bool,
     create_new: bool,
+    direct: bool,
     mode: u32,
     custom_flags: i32,
 }
@@ -67,6 +70,7 @@ impl OpenOptions {
             truncate: false,
             create: false,
             create_new: false,
+            direct: false,
             mode: 0o666,
             custom_flags: 0,
         }
@@ -85,6 +89,10 @@ impl OpenOptions {
         create
         /// Creates the file, and fails with `AlreadyExists` if there is one (`O_EXCL`), a symbolic link included.
         create_new
+        /// Past the page cache (`O_DIRECT`): buffers, lengths and offsets have to be aligned as
+        /// [`File::direct_align`](crate::File::direct_align) says; [`AlignedBuf`](crate::AlignedBuf) is. Opening fails with
+        /// `EINVAL` where the file system has no direct I/O.
+        direct
     }
 
     /// Permission bits of a file that is created, less the umask: 0o666 unless set.
@@ -111,15 +119,19 @@ impl OpenOptions {
     #[doc(alias = "IORING_OP_OPENAT")]
     pub async fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         let path = path.as_ref();
-        let flags = self.access()? | self.creation()? | (self.custom_flags & !O_ACCMODE);
+        let flags = self.access()? | self.creation()? | self.custom();
         let name = c_path(path)?;
         if coop::has_opcode(open::CODE) {
             let fd = submit(Open::new(name, flags, self.mode)).await?;
-            return Ok(File::opened(fd, self.append));
+            return File::opened(fd, self.append, self.direct).await;
         }
         let (options, path) = (self.as_std(), path.to_owned());
         let file = offload(Kind::Open, move || options.open(path)).await?;
-        Ok(File::opened(file.into(), self.append))
+        File::opened(file.into(), self.append, self.direct).await
+    }
+
+    fn custom(&self) -> i32 {
+        (self.custom_flags & !O_ACCMODE) | if self.direct { O_DIRECT } else { 0 }
     }
 
     fn access(&self) -> io::Result<i32> {
@@ -155,7 +167,7 @@ impl OpenOptions {
     fn as_std(&self) -> std::fs::OpenOptions {
         let mut options = std::fs::OpenOptions::new();
         options.read(self.read).write(self.write).append(self.append).truncate(self.truncate);
-        options.create(self.create).create_new(self.create_new).mode(self.mode).custom_flags(self.custom_flags);
+        options.create(self.create).create_new(self.create_new).mode(self.mode).custom_flags(self.custom());
         options
     }
 }

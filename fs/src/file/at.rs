@@ -230,6 +230,11 @@ impl File {
 
     /// Reads behind the `at` bytes of the buffer.
     pub(super) async fn read_part<B: IoBufMut>(&self, buf: B, at: usize, offset: u64) -> BufResult<usize, B> {
+        if let Some(direct) = self.direct
+            && let Err(error) = direct.check(buf.stable_ptr(), at, buf.capacity(), offset)
+        {
+            return BufResult(Err(error), buf);
+        }
         self.open.settled().await;
         let index = coop::registered(&buf);
         let read = Read::new(Arc::clone(&self.open), buf, at, offset).registered(index);
@@ -245,6 +250,11 @@ impl File {
         offset: u64,
         durable: bool,
     ) -> BufResult<usize, B> {
+        if let Some(direct) = self.direct
+            && let Err(error) = direct.check(buf.stable_ptr(), skip, buf.init_len(), offset)
+        {
+            return BufResult(Err(error), buf);
+        }
         self.open.settled().await;
         let index = coop::registered(&buf);
         let (change, watch) = self.open.change();

@@ -16,6 +16,7 @@ use runtime_core::open_file::{Change, OpenFile};
 use runtime_core::submit::submit;
 
 use super::{File, check};
+use crate::cached;
 use crate::metadata::{MASK, Metadata};
 use crate::offload::offload;
 use crate::{FileTimes, Permissions};
@@ -150,6 +151,9 @@ impl File {
     pub async fn metadata(&self) -> io::Result<Metadata> {
         self.open.settled().await;
         let file = Arc::clone(&self.open);
+        if let Some(metadata) = cached::of_file(&file).await {
+            return Ok(metadata);
+        }
         if coop::has_opcode(statx::CODE) {
             return submit(Statx::of_file(file, MASK)).await.map(|status| Metadata::new(&status));
         }

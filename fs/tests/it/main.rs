@@ -9,6 +9,7 @@ mod kit;
 mod names;
 mod options;
 mod order;
+mod rungs;
 
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -10,7 +10,7 @@ use crate::fd::Origin;
 
 /// What statx(2) fills in.
 pub use libc::statx as Status;
-pub use libc::{STATX_BASIC_STATS, STATX_BTIME, STATX_DIOALIGN};
+pub use libc::{STATX_BASIC_STATS, STATX_BTIME, STATX_DIOALIGN, STATX_MNT_ID};
 
 /// The opcode's number.
 pub const CODE: u8 = opcode::Statx::CODE;
