@@ -1,29 +1,41 @@
-//! [`File`].
+//! [`File`]: opening, closing, and what it can be made of.
 
-use std::ffi::CString;
+mod at;
+mod cursor;
+mod direct;
+mod state;
+
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use runtime_core::buf::{BufResult, IoBuf, IoBufMut};
-use runtime_core::coop;
 use runtime_core::op::close::Close;
-use runtime_core::op::open::Open;
-use runtime_core::op::read::Read;
-use runtime_core::op::write::Write;
+use runtime_core::op::open::O_APPEND;
+use runtime_core::open_file::OpenFile;
 use runtime_core::submit::submit;
+use runtime_core::sys;
 
-const O_RDONLY: i32 = 0o0;
-const O_RDWR: i32 = 0o2;
-const O_CREAT: i32 = 0o100;
-const O_TRUNC: i32 = 0o1000;
+use crate::OpenOptions;
+use cursor::Cursor;
+pub use direct::DirectAlign;
 
-/// A file, read and written at offsets.
+/// An open file.
 ///
-/// Operations on one file run side by side and in no particular order: await a write before what must follow it.
+/// It is read and written at offsets through `&self`, by as many operations at once as one likes; and where its cursor is
+/// through `&mut self`, as a source and a sink of `runtime::io`. The cursor is the file's own, not the kernel's.
+///
+/// # Order
+///
+/// Operations on one file run side by side and in no particular order: await a write before what must follow it. One order
+/// is kept: an operation that starts after the future of a write (or of a sync, or of another change) was *dropped* waits
+/// until that is over, on this file and on its clones. So a write that was given up after a timeout never lands on top of
+/// its repetition, and a sync covers it. Other descriptors of the same file know nothing of it.
+///
+/// # Dropping
+///
+/// closes the file, or leaves that to the last dropped operation that still uses it. [`close`](Self::close) waits and tells.
 ///
 /// # Examples
 ///
@@ -40,7 +52,11 @@ const O_TRUNC: i32 = 0o1000;
 /// # }).unwrap();
 /// ```
 pub struct File {
-    fd: Arc<OwnedFd>,
+    open: Arc<OpenFile>,
+    cursor: Cursor,
+    append: bool,
+    /// Known of a file that was opened with `direct`, where the kernel tells.
+    direct: Option<DirectAlign>,
 }
 
 impl File {
@@ -55,7 +71,7 @@ impl File {
     /// A file that was opened is closed.
     #[doc(alias = "IORING_OP_OPENAT")]
     pub async fn open(path: impl AsRef<Path>) -> io::Result<Self> {
-        open(path.as_ref(), O_RDONLY).await
+        OpenOptions::new().read(true).open(path).await
     }
 
     /// Opens a file for reading and writing, empty; creates it with mode 0o666 less the umask if it is not there.
@@ -68,68 +84,92 @@ impl File {
     ///
     /// A file that was opened is closed; it may have been created or emptied.
     pub async fn create(path: impl AsRef<Path>) -> io::Result<Self> {
-        open(path.as_ref(), O_RDWR | O_CREAT | O_TRUNC).await
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path).await
     }
 
-    /// Reads at an offset, up to the buffer's capacity, and returns the count: 0 at or behind the end.
-    /// Into a [`FixedBuf`](runtime_core::fixed::FixedBuf) it is a read into registered memory.
+    /// Creates a file for reading and writing, with mode 0o666 less the umask.
     ///
     /// # Errors
     ///
-    /// Those of pread(2).
+    /// `AlreadyExists` if there is anything under this name; otherwise as [`create`](Self::create).
     ///
     /// # Cancel safety
     ///
-    /// Takes nothing from the file; the buffer is dropped once the kernel is done with it.
-    #[doc(alias = "IORING_OP_READ")]
-    #[doc(alias = "IORING_OP_READ_FIXED")]
-    pub async fn read_at<B: IoBufMut>(&self, buf: B, offset: u64) -> BufResult<usize, B> {
-        if let Err(error) = check(offset) {
-            return BufResult(Err(error), buf);
-        }
-        let index = coop::registered(&buf);
-        let read = Read::new(Arc::clone(&self.fd), buf, 0, offset).registered(index);
-        let (result, buf, _fd) = submit(read).await;
-        BufResult(result, buf)
+    /// A file that was created is closed, not removed.
+    pub async fn create_new(path: impl AsRef<Path>) -> io::Result<Self> {
+        OpenOptions::new().read(true).write(true).create_new(true).open(path).await
     }
 
-    /// Writes at an offset and returns the count. From a [`FixedBuf`](runtime_core::fixed::FixedBuf) it is a write from
-    /// registered memory.
+    /// As [`OpenOptions::new`].
+    pub fn options() -> OpenOptions {
+        OpenOptions::new()
+    }
+
+    pub(crate) async fn opened(fd: OwnedFd, append: bool, direct: bool) -> io::Result<Self> {
+        let mut file = Self { open: OpenFile::new(fd), cursor: Cursor::At(0), append, direct: None };
+        if direct {
+            file.direct = file.direct_align().await?;
+        }
+        Ok(file)
+    }
+
+    /// Another descriptor of the same open file (`F_DUPFD_CLOEXEC`), with a cursor of its own that starts where this one
+    /// is. What was dropped on either is waited for by both; locks belong to both.
     ///
     /// # Errors
     ///
-    /// Those of pwrite(2).
+    /// `EMFILE` when the process has as many descriptors as it may.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        let fd = self.as_fd().try_clone_to_owned()?;
+        Ok(Self { open: self.open.beside(fd), ..*self })
+    }
+
+    /// Takes over a file of std. The cursor starts where that file's is.
+    pub fn from_std(file: std::fs::File) -> Self {
+        Self::from(OwnedFd::from(file))
+    }
+
+    /// The file as one of std, whose position is set to the cursor. Waits for dropped changes; while a dropped read still
+    /// uses the descriptor, it is a duplicate.
+    ///
+    /// # Errors
+    ///
+    /// Those of lseek(2) and of fcntl(`F_DUPFD_CLOEXEC`), and that of a dropped change; the file is closed.
     ///
     /// # Cancel safety
     ///
-    /// Any part may have been written, and the rest may still be while later operations run.
-    #[doc(alias = "IORING_OP_WRITE")]
-    #[doc(alias = "IORING_OP_WRITE_FIXED")]
-    pub async fn write_at<B: IoBuf>(&self, buf: B, offset: u64) -> BufResult<usize, B> {
-        if let Err(error) = check(offset) {
-            return BufResult(Err(error), buf);
+    /// The file is closed.
+    pub async fn into_std(mut self) -> io::Result<std::fs::File> {
+        self.open.settled().await;
+        self.open.take_error()?;
+        if self.cursor != Cursor::Stream {
+            let at = self.stream_position().await?;
+            sys::seek(self.as_fd(), Some(at))?;
         }
-        let index = coop::registered(&buf);
-        let write = Write::new(Arc::clone(&self.fd), buf, 0, offset).registered(index);
-        let (result, buf, _fd) = submit(write).await;
-        BufResult(result, buf)
+        match self.open.into_fd() {
+            Ok(fd) => Ok(fd.into()),
+            Err(used) => used.as_fd().try_clone_to_owned().map(Into::into),
+        }
     }
 
-    /// Closes the file and says how that went. While a dropped operation still uses the file, it is closed by that
-    /// operation's end instead, and this succeeds at once.
+    /// Closes the file and says how that went; waits for dropped changes before. While a dropped read still uses the file,
+    /// it is closed by that read's end instead, and this succeeds at once.
     ///
     /// # Errors
     ///
-    /// Those of close(2); the file is closed all the same.
+    /// Those of close(2), and that of a dropped write or sync that nobody has been told; the file is closed all the same.
+    /// Success does not say that the data is on the medium: [`sync_all`](Self::sync_all) does.
     ///
     /// # Cancel safety
     ///
     /// The file is closed in any case.
     #[doc(alias = "IORING_OP_CLOSE")]
     pub async fn close(self) -> io::Result<()> {
-        match Arc::try_unwrap(self.fd) {
-            Ok(fd) => submit(Close::new(fd)).await,
-            Err(_still_used) => Ok(()),
+        self.open.settled().await;
+        let unseen = self.open.take_error();
+        match self.open.into_fd() {
+            Ok(fd) => unseen.and(submit(Close::new(fd)).await),
+            Err(_still_used) => unseen,
         }
     }
 }
@@ -142,40 +182,40 @@ fn check(offset: u64) -> io::Result<()> {
     Ok(())
 }
 
-async fn open(path: &Path, flags: i32) -> io::Result<File> {
-    let path = CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a path must not contain a NUL byte"))?;
-    let fd = submit(Open::new(path, flags, 0o666)).await?;
-    Ok(File { fd: Arc::new(fd) })
+fn is_interrupted(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Interrupted
 }
 
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.open.as_fd()
     }
 }
 
 impl AsRawFd for File {
     fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+        self.as_fd().as_raw_fd()
     }
 }
 
-/// Takes over an open file.
+/// Takes over an open file. The cursor starts where the kernel's is; whether it appends is asked.
 impl From<OwnedFd> for File {
     fn from(fd: OwnedFd) -> Self {
-        Self { fd: Arc::new(fd) }
+        // What is no file, or cannot be sought, is read and written without offsets.
+        let cursor = sys::seek(fd.as_fd(), None).map_or(Cursor::Stream, Cursor::At);
+        let append = sys::open_flags(fd.as_fd()).is_ok_and(|flags| flags & O_APPEND != 0);
+        Self { open: OpenFile::new(fd), cursor, append, direct: None }
     }
 }
 
 impl From<std::fs::File> for File {
     fn from(file: std::fs::File) -> Self {
-        Self::from(OwnedFd::from(file))
+        Self::from_std(file)
     }
 }
 
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("File").field("fd", &self.as_raw_fd()).finish()
+        f.debug_struct("File").field("fd", &self.as_raw_fd()).field("cursor", &self.cursor).finish_non_exhaustive()
     }
 }

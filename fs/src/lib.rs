@@ -1,8 +1,41 @@
-//! Files for the `runtime` crate.
+//! Files for the `runtime` crate: what `std::fs` has, under the same names, without blocking the thread.
 //!
-//! The first operations: opening, reading and writing at offsets, closing.
+//! What the ring has an opcode for goes through the ring; the rest, and on old kernels what they lack, is done by the
+//! blocking pool with std's own functions. [`metrics`](runtime_core::metrics::Metrics::ops) tell which it was.
+//!
+//! | file | what |
+//! |---|---|
+//! | `file` | [`File`]: opening, closing, conversions |
+//! | `file/at` | reading and writing at offsets |
+//! | `file/cursor` | reading and writing where the cursor is, as a source and a sink of `runtime::io` |
+//! | `file/state` | syncing, length, metadata, locks, room |
+//! | `cached` | metadata of what the kernel has in memory |
+//! | `options` | [`OpenOptions`] |
+//! | `metadata` | [`Metadata`] and [`FileType`] |
+//! | `names` | free functions on paths |
+//! | `whole` | free functions on whole files |
+//! | `dir` | directories: [`read_dir`], [`DirBuilder`] |
+//! | `offload` | the blocking pool, and paths for the kernel |
 #![forbid(unsafe_code)]
 
+mod cached;
+mod dir;
 mod file;
+mod metadata;
+mod names;
+mod offload;
+mod options;
+mod whole;
 
-pub use file::File;
+pub use dir::{DirBuilder, DirEntry, ReadDir, create_dir, create_dir_all, read_dir};
+pub use file::{DirectAlign, File};
+pub use metadata::{FileType, Metadata};
+pub use names::{
+    canonicalize, hard_link, metadata, read_link, remove_dir, remove_dir_all, remove_file, rename, set_permissions,
+    symlink, symlink_metadata, try_exists,
+};
+pub use options::OpenOptions;
+pub use runtime_core::buf::AlignedBuf;
+pub use runtime_core::op::fadvise::Advice;
+pub use std::fs::{FileTimes, Permissions};
+pub use whole::{copy, read, read_to_string, write};

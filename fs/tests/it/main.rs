@@ -3,6 +3,14 @@
 #[path = "../../../runtime/core/tests/support/mod.rs"]
 mod support;
 
+mod at;
+mod cursor;
+mod kit;
+mod names;
+mod options;
+mod order;
+mod rungs;
+
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;

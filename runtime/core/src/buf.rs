@@ -8,8 +8,12 @@
 //! what was read: a `Vec<u8>` comes back with `len() == n`, whatever it held before. Buffers of fixed size
 //! (arrays, boxed slices, slices of buffers) keep their size; there the count alone says how much is new.
 
+mod aligned;
+
 use std::io;
 use std::ops::{Bound, RangeBounds};
+
+pub use aligned::AlignedBuf;
 
 /// Memory whose bytes the kernel may read.
 ///

@@ -71,6 +71,12 @@ pub fn zero_copy() -> ZeroCopy {
     context::with(|cx| cx.driver.ring().borrow().features().zero_copy).unwrap_or_default()
 }
 
+/// Whether the kernel has this opcode, as far as its number is below 64.
+pub fn has_opcode(code: u8) -> bool {
+    let opcodes = context::with(|cx| cx.driver.ring().borrow().features().opcodes).unwrap_or(0);
+    code < 64 && opcodes & 1 << code != 0
+}
+
 /// The index of the region that the buffer lies in, if it is registered with the ring of this thread's runtime.
 #[inline]
 pub fn registered<B: IoBuf>(buf: &B) -> Option<u16> {

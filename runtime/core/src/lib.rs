@@ -16,7 +16,7 @@
 //! | L4 | `crew` | the threads that belong together, and their stop token |
 //! | L5 | `context` | one of each, and the thread's pointer to it |
 //! | L6 | `cell` | tasks: a future, its output and who waits for it |
-//! | L7 | `submit` `duplex` `task` `time` `coop` `local` `local_key` `fixed` | futures |
+//! | L7 | `submit` `duplex` `open_file` `task` `time` `coop` `local` `local_key` `fixed` | futures |
 //! | L7 | `receiver` | standing receives |
 //! | L8 | `exec` `ladder` `probe` `io` `foreign` | the run loop, threads, shutdown, reports; the arm rung; traits and what is built on them; descriptors of others |
 //! | L9 | `signal` `testing` | signals; hooks for tests |
@@ -75,6 +75,7 @@ pub mod duplex;
 pub mod fixed;
 pub mod local;
 pub mod local_key;
+pub mod open_file;
 pub mod submit;
 pub mod task;
 pub mod time;

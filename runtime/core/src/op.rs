@@ -12,6 +12,11 @@
 pub mod accept;
 pub mod close;
 pub mod connect;
+pub mod fadvise;
+pub mod fallocate;
+pub mod fsync;
+pub mod ftruncate;
+pub mod names;
 pub mod nop;
 pub mod open;
 pub mod poll_add;
@@ -20,6 +25,7 @@ pub mod recv;
 pub(crate) mod recv_multi;
 pub mod send;
 pub mod send_zc;
+pub mod statx;
 pub mod vectored;
 pub mod write;
 
@@ -278,19 +284,30 @@ impl Cqe {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u8)]
-#[allow(missing_docs, reason = "the names are the kernel's opcodes")]
+#[allow(missing_docs, reason = "the names are the kernel's opcodes, or what the system calls do")]
 pub enum Kind {
     Accept,
+    Advise,
+    Allocate,
     Close,
     Connect,
+    Link,
+    MakeDir,
     Nop,
     Open,
     PollAdd,
     Read,
+    ReadDir,
     Recv,
+    Rename,
     Send,
     SendZc,
     Shutdown,
+    Stat,
+    Symlink,
+    Sync,
+    Truncate,
+    Unlink,
     Write,
     /// Operations that users define.
     Other,
@@ -298,18 +315,29 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of the counters.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 24] = [
         Self::Accept,
+        Self::Advise,
+        Self::Allocate,
         Self::Close,
         Self::Connect,
+        Self::Link,
+        Self::MakeDir,
         Self::Nop,
         Self::Open,
         Self::PollAdd,
         Self::Read,
+        Self::ReadDir,
         Self::Recv,
+        Self::Rename,
         Self::Send,
         Self::SendZc,
         Self::Shutdown,
+        Self::Stat,
+        Self::Symlink,
+        Self::Sync,
+        Self::Truncate,
+        Self::Unlink,
         Self::Write,
         Self::Other,
     ];

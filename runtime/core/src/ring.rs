@@ -37,6 +37,8 @@ pub(crate) struct Features {
     pub(crate) defer_taskrun: bool,
     /// What there is of zero-copy sends (6.0).
     pub(crate) zero_copy: ZeroCopy,
+    /// The opcodes below 64 that are there, by their bits.
+    pub(crate) opcodes: u64,
 }
 
 /// How long an enter may wait.

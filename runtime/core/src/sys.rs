@@ -2,6 +2,8 @@
 //!
 //! Owns errno handling; knows nothing of rings, operations or tasks.
 
+pub mod files;
+
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -60,6 +62,19 @@ pub fn is_nonblocking(fd: BorrowedFd<'_>) -> io::Result<bool> {
     // SAFETY: no pointers; the descriptor is open while borrowed.
     let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) } as isize)?;
     Ok(flags & libc::O_NONBLOCK as usize != 0)
+}
+
+/// The flags of the open file description (`F_GETFL`).
+pub fn open_flags(fd: BorrowedFd<'_>) -> io::Result<i32> {
+    // SAFETY: no pointers; the descriptor is open while borrowed.
+    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) } as isize).map(|flags| flags as i32)
+}
+
+/// `lseek(2)` from the start, or to where the position is when `offset` is `None`; returns the position.
+pub fn seek(fd: BorrowedFd<'_>, offset: Option<u64>) -> io::Result<u64> {
+    let (offset, whence) = offset.map_or((0, libc::SEEK_CUR), |offset| (offset as i64, libc::SEEK_SET));
+    // SAFETY: no pointers; the descriptor is open while borrowed.
+    check(unsafe { libc::lseek(fd.as_raw_fd(), offset, whence) } as isize).map(|at| at as u64)
 }
 
 /// `poll(2)` without waiting: whether any of the events, an error or a hang-up is there. True of a number that is no

@@ -21,7 +21,7 @@ const LAYERS: &[&[&str]] = &[
     &["crew"],
     &["context"],
     &["cell"],
-    &["submit", "duplex", "coop", "task", "time", "local", "local_key", "fixed"],
+    &["submit", "duplex", "open_file", "coop", "task", "time", "local", "local_key", "fixed"],
     &["receiver"],
     &["exec", "ladder", "probe", "io", "foreign"],
     &["signal", "testing"],

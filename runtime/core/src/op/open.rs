@@ -7,6 +7,8 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use super::{Cqe, Kind, Op};
 
+pub use libc::{O_ACCMODE, O_APPEND, O_CREAT, O_DIRECT, O_EXCL, O_PATH, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY};
+
 /// Opens a path relative to the working directory; an orphan closes what was opened.
 #[derive(Debug)]
 pub struct Open {
@@ -36,3 +38,6 @@ unsafe impl Op for Open {
         cqe.result().map(|fd| unsafe { OwnedFd::from_raw_fd(fd as i32) })
     }
 }
+
+/// The opcode's number.
+pub const CODE: u8 = opcode::OpenAt::CODE;

@@ -154,6 +154,7 @@ fn finish(ring: IoUring, flags: Flags, setup: &Setup) -> Result<(IoUring, Entran
         taskrun_flag: flags.taskrun_flag,
         defer_taskrun: flags.defer_taskrun,
         zero_copy: ZeroCopy::Missing,
+        opcodes: 0,
     };
     if !(params.is_feature_ext_arg() && params.is_feature_nodrop()) {
         return Err(StartError::too_old("timeouts of io_uring_enter or lossless completions"));
@@ -165,7 +166,9 @@ fn finish(ring: IoUring, flags: Flags, setup: &Setup) -> Result<(IoUring, Entran
             return Err(StartError::too_old(name));
         }
     }
-    let features = Features { zero_copy: zero_copy(&probe, setup), ..features };
+    let has = |code: &u8| probe.is_supported(*code) && !setup.missing_opcodes.contains(code);
+    let opcodes = (0..64).filter(has).fold(0, |mask, code| mask | 1 << code);
+    let features = Features { zero_copy: zero_copy(&probe, setup), opcodes, ..features };
     let mut entrance = Entrance::new(ring.as_raw_fd());
     // A filter may allow the set-up only; the first enter of the run loop would be too late to say so.
     if let Err(error) = entrance.test() {

@@ -1,0 +1,56 @@
+//! The example `cp` as a user starts it.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+/// Where cargo puts the example: beside this test's own folder. A run of this test alone does not build it.
+fn binary() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let path = test.ancestors().nth(2).unwrap().join("examples/cp");
+    if !path.exists() {
+        let built = Command::new(env!("CARGO")).args(["build", "-p", "examples", "--example", "cp"]).status().unwrap();
+        assert!(built.success());
+    }
+    path
+}
+
+fn cp(args: &[&std::path::Path]) -> Output {
+    Command::new(binary()).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn the_copy_is_byte_exact_whatever_the_length() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+    for len in [0, 1, 512 * 1024 - 1, 512 * 1024, 512 * 1024 + 1, 9_000_001, 100] {
+        let data: Vec<u8> = (0..len as u64).map(|i| ((i * i) >> 3) as u8).collect();
+        std::fs::write(&from, &data).unwrap();
+        std::fs::set_permissions(&from, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let output = cp(&[&from, &to]);
+        assert!(output.status.success(), "{output:?}");
+        assert!(output.stderr.is_empty(), "no terminal, no progress");
+        assert!(std::fs::read(&to).unwrap() == data, "{len}");
+        assert_eq!(std::fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o640);
+    }
+    let output = cp(&["/proc/version".as_ref(), &to]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(std::fs::read(&to).unwrap(), std::fs::read("/proc/version").unwrap());
+}
+
+#[test]
+fn what_cannot_be_copied_is_said_and_harms_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, link) = (dir.path().join("from"), dir.path().join("link"));
+    std::fs::write(&from, "precious").unwrap();
+    std::fs::hard_link(&from, &link).unwrap();
+    for args in
+        [&[&*from, &*link][..], &[&*from, &*from], &[&*from], &[dir.path(), &*link], &[&*dir.path().join("no"), &*link]]
+    {
+        let output = cp(args);
+        assert!(!output.status.success() && !output.stderr.is_empty(), "{args:?}: {output:?}");
+        assert_eq!(std::fs::read(&from).unwrap(), b"precious");
+    }
+    let output = cp(&[&from, "/dev/full".as_ref()]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("28"), "{output:?}");
+}

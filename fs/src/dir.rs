@@ -1,0 +1,281 @@
+//! Directories: making them, and reading what is in them.
+//!
+//! Linux has no opcode for getdents(2), so entries are read by the blocking pool, many at a time.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, DirEntryExt};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_core::Stream;
+use runtime_core::op::Kind;
+use runtime_core::op::names::MakeDir;
+
+use crate::metadata::{FileType, Metadata};
+use crate::names::one;
+use crate::offload::offload;
+
+/// Entries that one job of the pool reads: the wake of a thread costs as much as reading about that many.
+const BATCH: usize = 256;
+
+/// Makes a directory, with mode 0o777 less the umask.
+///
+/// # Errors
+///
+/// Those of mkdir(2).
+///
+/// # Cancel safety
+///
+/// It may happen or not.
+#[doc(alias = "IORING_OP_MKDIRAT")]
+pub async fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
+    DirBuilder::new().create(path).await
+}
+
+/// Makes a directory and those above it that are missing.
+///
+/// # Errors
+///
+/// Those of mkdir(2), but it is no error if the directory is there.
+///
+/// # Cancel safety
+///
+/// It goes on.
+pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
+    DirBuilder::new().recursive(true).create(path).await
+}
+
+/// How a directory is made; std's options with std's meanings.
+#[derive(Debug, Clone)]
+pub struct DirBuilder {
+    recursive: bool,
+    mode: u32,
+}
+
+impl Default for DirBuilder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl DirBuilder {
+    /// Mode 0o777 less the umask, and the directory above must be there.
+    pub const fn new() -> Self {
+        Self { recursive: false, mode: 0o777 }
+    }
+
+    /// Also makes the directories above that are missing, and it is no error if all are there.
+    pub fn recursive(&mut self, recursive: bool) -> &mut Self {
+        self.recursive = recursive;
+        self
+    }
+
+    /// Permission bits of what is made, less the umask.
+    pub fn mode(&mut self, mode: u32) -> &mut Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Makes the directory: one by the ring, several by the blocking pool.
+    ///
+    /// # Errors
+    ///
+    /// Those of mkdir(2).
+    ///
+    /// # Cancel safety
+    ///
+    /// It may happen or not.
+    #[doc(alias = "IORING_OP_MKDIRAT")]
+    pub async fn create(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let mut std = std::fs::DirBuilder::new();
+        std.recursive(self.recursive).mode(self.mode);
+        let path = path.as_ref();
+        if !self.recursive {
+            return one(MakeDir, path, self.mode, move |path| std.create(path)).await;
+        }
+        let path = path.to_owned();
+        offload(Kind::MakeDir, move || std.create(path)).await
+    }
+}
+
+/// Opens a directory to read its entries, without `.` and `..`, in no particular order.
+///
+/// # Errors
+///
+/// Those of opendir(3).
+///
+/// # Cancel safety
+///
+/// Changes nothing.
+///
+/// # Examples
+///
+/// ```
+/// # runtime_core::exec::Builder::new().build().unwrap().block_on(async {
+/// let mut entries = runtime_fs::read_dir("/proc/self/fd").await?;
+/// while let Some(entry) = entries.next_entry().await? {
+///     assert!(entry.file_type().await?.is_symlink());
+/// }
+/// # std::io::Result::Ok(())
+/// # }).unwrap();
+/// ```
+pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
+    let path = path.as_ref().to_owned();
+    let (std, ready) = offload(Kind::ReadDir, move || std::fs::read_dir(path).map(batch)).await?;
+    Ok(ReadDir { ready, rest: Rest::Idle(std) })
+}
+
+type Batch = (Option<std::fs::ReadDir>, VecDeque<io::Result<DirEntry>>);
+
+/// Reads some entries; without the directory it was the last batch.
+fn batch(mut std: std::fs::ReadDir) -> Batch {
+    let mut ready = VecDeque::new();
+    for entry in std.by_ref().take(BATCH) {
+        let is_error = entry.is_err();
+        ready.push_back(entry.map(DirEntry::new));
+        if is_error {
+            break;
+        }
+    }
+    let ended = ready.len() < BATCH && !matches!(ready.back(), Some(Err(_)));
+    ((!ended).then_some(std), ready)
+}
+
+/// The entries of a directory, from [`read_dir`]: a stream, or one by one.
+pub struct ReadDir {
+    ready: VecDeque<io::Result<DirEntry>>,
+    rest: Rest,
+}
+
+enum Rest {
+    /// `None` at the end.
+    Idle(Option<std::fs::ReadDir>),
+    Reading(Pin<Box<dyn Future<Output = io::Result<Batch>>>>),
+}
+
+impl fmt::Debug for ReadDir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadDir").field("ready", &self.ready.len()).finish_non_exhaustive()
+    }
+}
+
+impl ReadDir {
+    /// The next entry, or `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// Those of readdir(3).
+    ///
+    /// # Cancel safety
+    ///
+    /// No entry is lost.
+    pub async fn next_entry(&mut self) -> io::Result<Option<DirEntry>> {
+        poll_fn(|task| self.poll(task)).await.transpose()
+    }
+
+    fn poll(&mut self, task: &mut Context<'_>) -> Poll<Option<io::Result<DirEntry>>> {
+        loop {
+            if let Some(entry) = self.ready.pop_front() {
+                return Poll::Ready(Some(entry));
+            }
+            match &mut self.rest {
+                Rest::Idle(std) => {
+                    let Some(std) = std.take() else { return Poll::Ready(None) };
+                    self.rest = Rest::Reading(Box::pin(offload(Kind::ReadDir, move || Ok(batch(std)))));
+                }
+                Rest::Reading(job) => {
+                    let result = std::task::ready!(job.as_mut().poll(task));
+                    self.rest = Rest::Idle(None);
+                    let (std, ready) = match result {
+                        Ok(batch) => batch,
+                        Err(error) => return Poll::Ready(Some(Err(error))),
+                    };
+                    self.ready = ready;
+                    self.rest = Rest::Idle(std);
+                }
+            }
+        }
+    }
+}
+
+impl Stream for ReadDir {
+    type Item = io::Result<DirEntry>;
+
+    fn poll_next(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll(task)
+    }
+}
+
+/// An entry of a directory.
+#[derive(Clone)]
+pub struct DirEntry {
+    std: Arc<std::fs::DirEntry>,
+    /// What the directory itself says, which is all that most need; `None` where it does not.
+    file_type: Option<FileType>,
+}
+
+impl DirEntry {
+    /// On the pool, where asking the file system is fine.
+    fn new(std: std::fs::DirEntry) -> Self {
+        let file_type = std.file_type().ok().map(FileType::from);
+        Self { std: Arc::new(std), file_type }
+    }
+
+    /// The path: that of the directory as it was given, and the name.
+    pub fn path(&self) -> PathBuf {
+        self.std.path()
+    }
+
+    /// The name.
+    pub fn file_name(&self) -> OsString {
+        self.std.file_name()
+    }
+
+    /// The number of the file on its device.
+    pub fn ino(&self) -> u64 {
+        self.std.ino()
+    }
+
+    /// The kind, of a symbolic link itself. It came with the entry, where the file system tells.
+    ///
+    /// # Errors
+    ///
+    /// Those of statx(2), if it has to be asked.
+    ///
+    /// # Cancel safety
+    ///
+    /// Changes nothing.
+    pub async fn file_type(&self) -> io::Result<FileType> {
+        match self.file_type {
+            Some(file_type) => Ok(file_type),
+            None => Ok(self.metadata().await?.file_type()),
+        }
+    }
+
+    /// What is known about it, of a symbolic link itself: asked relative to the open directory, wherever that is by now, on
+    /// the blocking pool.
+    ///
+    /// # Errors
+    ///
+    /// Those of statx(2).
+    ///
+    /// # Cancel safety
+    ///
+    /// Changes nothing.
+    pub async fn metadata(&self) -> io::Result<Metadata> {
+        let std = Arc::clone(&self.std);
+        offload(Kind::Stat, move || std.metadata()).await.map(Metadata::from)
+    }
+}
+
+impl fmt::Debug for DirEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DirEntry").field(&self.path()).finish()
+    }
+}

@@ -1,0 +1,288 @@
+//! Reading and writing at offsets, which never moves a cursor.
+
+use std::io;
+use std::sync::Arc;
+
+use runtime_core::buf::{BufResult, IoBuf, IoBufMut};
+use runtime_core::coop;
+use runtime_core::op::read::{Read, ReadVectored};
+use runtime_core::op::write::{Write, WriteVectored};
+use runtime_core::submit::submit;
+
+use super::{File, check, is_interrupted};
+
+/// What `read_to_end_at` asks for at first, and at least.
+const FIRST_BYTES: usize = 8 * 1024;
+
+impl File {
+    /// Reads at an offset, up to the buffer's capacity, and returns the count: 0 at or behind the end.
+    /// Into a [`FixedBuf`](runtime_core::fixed::FixedBuf) it is a read into registered memory.
+    ///
+    /// # Errors
+    ///
+    /// Those of pread(2).
+    ///
+    /// # Cancel safety
+    ///
+    /// Takes nothing from the file; the buffer is dropped once the kernel is done with it.
+    #[doc(alias = "IORING_OP_READ")]
+    #[doc(alias = "IORING_OP_READ_FIXED")]
+    pub async fn read_at<B: IoBufMut>(&self, buf: B, offset: u64) -> BufResult<usize, B> {
+        if let Err(error) = check(offset) {
+            return BufResult(Err(error), buf);
+        }
+        self.read_part(buf, 0, offset).await
+    }
+
+    /// Fills the buffer's whole capacity from an offset. Interrupted reads are tried again.
+    ///
+    /// # Errors
+    ///
+    /// `UnexpectedEof` when the file ends before; those of pread(2). The buffer comes back with what was read.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read_at`](Self::read_at).
+    pub async fn read_exact_at<B: IoBufMut>(&self, mut buf: B, offset: u64) -> BufResult<(), B> {
+        let mut at = 0;
+        while at < buf.capacity() {
+            let here = offset.saturating_add(at as u64);
+            if let Err(error) = check(here) {
+                return BufResult(Err(error), buf);
+            }
+            let BufResult(result, back) = self.read_part(buf, at, here).await;
+            buf = back;
+            match result {
+                Ok(0) => return BufResult(Err(io::ErrorKind::UnexpectedEof.into()), buf),
+                Ok(n) => at += n,
+                Err(error) if is_interrupted(&error) => {}
+                Err(error) => return BufResult(Err(error), buf),
+            }
+        }
+        BufResult(Ok(()), buf)
+    }
+
+    /// Appends everything from an offset to the end to `buf`, and returns the count. Reads until the file says that it
+    /// ends, whatever it says about its length; the memory grows with what comes.
+    ///
+    /// # Errors
+    ///
+    /// Those of pread(2); `OutOfMemory`. The buffer comes back with what was read before.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read_at`](Self::read_at); `buf` is dropped.
+    pub async fn read_to_end_at(&self, mut buf: Vec<u8>, offset: u64) -> BufResult<usize, Vec<u8>> {
+        let before = buf.len();
+        let mut asked = false;
+        loop {
+            let come = buf.len() - before;
+            let here = offset.saturating_add(come as u64);
+            if let Err(error) = check(here) {
+                return BufResult(Err(error), buf);
+            }
+            if buf.len() == buf.capacity() {
+                let mut more = FIRST_BYTES.max(come);
+                if come > 0 && !asked {
+                    // It is larger than the first piece: now its length is worth a question.
+                    asked = true;
+                    let len = self.metadata().await.map_or(0, |metadata| metadata.len());
+                    // One byte more shows the end without another allocation.
+                    let rest = usize::try_from(len.saturating_sub(here)).unwrap_or(0).saturating_add(1);
+                    // A file may say anything: such a wish is no reason to fail.
+                    if rest > more && buf.try_reserve_exact(rest).is_ok() {
+                        more = 0;
+                    }
+                }
+                if buf.try_reserve(more).is_err() {
+                    return BufResult(Err(io::ErrorKind::OutOfMemory.into()), buf);
+                }
+            }
+            let at = buf.len();
+            let BufResult(result, back) = self.read_part(buf, at, here).await;
+            buf = back;
+            match result {
+                Ok(0) => return BufResult(Ok(buf.len() - before), buf),
+                Ok(_) => {}
+                Err(error) if is_interrupted(&error) => {}
+                Err(error) => return BufResult(Err(error), buf),
+            }
+        }
+    }
+
+    /// Reads at an offset into several buffers, each filled before the next; into one it is a plain read. At most 1024
+    /// (`IOV_MAX`) are used: more make a short read.
+    ///
+    /// # Errors
+    ///
+    /// Those of preadv(2).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read_at`](Self::read_at).
+    #[doc(alias = "IORING_OP_READV")]
+    pub async fn read_vectored_at<B: IoBufMut>(&self, mut bufs: Vec<B>, offset: u64) -> BufResult<usize, Vec<B>> {
+        if let Err(error) = check(offset) {
+            return BufResult(Err(error), bufs);
+        }
+        match bufs.pop() {
+            Some(buf) if bufs.is_empty() => {
+                let BufResult(result, buf) = self.read_part(buf, 0, offset).await;
+                bufs.push(buf);
+                BufResult(result, bufs)
+            }
+            last => {
+                bufs.extend(last);
+                self.open.settled().await;
+                let (result, bufs, _file) = submit(ReadVectored::new(Arc::clone(&self.open), bufs, offset)).await;
+                BufResult(result, bufs)
+            }
+        }
+    }
+
+    /// Writes at an offset and returns the count. From a [`FixedBuf`](runtime_core::fixed::FixedBuf) it is a write from
+    /// registered memory. A file that was opened to append ignores the offset: Linux writes at the end.
+    ///
+    /// # Errors
+    ///
+    /// Those of pwrite(2).
+    ///
+    /// # Cancel safety
+    ///
+    /// Any part may have been written. Operations that start later on this file, or on a clone of it, wait until it is
+    /// over.
+    #[doc(alias = "IORING_OP_WRITE")]
+    #[doc(alias = "IORING_OP_WRITE_FIXED")]
+    pub async fn write_at<B: IoBuf>(&self, buf: B, offset: u64) -> BufResult<usize, B> {
+        if let Err(error) = check(offset) {
+            return BufResult(Err(error), buf);
+        }
+        self.write_part(buf, 0, offset, false).await
+    }
+
+    /// Writes the whole buffer at an offset. Interrupted writes are tried again.
+    ///
+    /// # Errors
+    ///
+    /// `WriteZero` when the file takes nothing any more; those of pwrite(2). Some of the buffer may have been written.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`write_at`](Self::write_at).
+    pub async fn write_all_at<B: IoBuf>(&self, buf: B, offset: u64) -> BufResult<(), B> {
+        self.write_whole(buf, offset, false).await
+    }
+
+    /// Writes the whole buffer at an offset, durably: with `Ok` the bytes, and what is needed to find them again, are on
+    /// the medium (`RWF_DSYNC`: each write ends with the sync of its range). What other operations wrote is not synced.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_all_at`](Self::write_all_at) and [`sync_data`](Self::sync_data); `InvalidInput` for a file that was
+    /// opened to append.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`write_at`](Self::write_at).
+    pub async fn write_all_at_sync<B: IoBuf>(&self, buf: B, offset: u64) -> BufResult<(), B> {
+        if self.append {
+            let error = io::Error::new(io::ErrorKind::InvalidInput, "a file that appends has no offsets to write at");
+            return BufResult(Err(error), buf);
+        }
+        let BufResult(result, buf) = self.write_whole(buf, offset, true).await;
+        BufResult(result.and_then(|()| self.open.take_error()), buf)
+    }
+
+    /// Writes several buffers at an offset, in order, and returns the count; of one it is a plain write. At most 1024
+    /// (`IOV_MAX`) are used: more make a short write.
+    ///
+    /// # Errors
+    ///
+    /// Those of pwritev(2).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`write_at`](Self::write_at).
+    #[doc(alias = "IORING_OP_WRITEV")]
+    pub async fn write_vectored_at<B: IoBuf>(&self, mut bufs: Vec<B>, offset: u64) -> BufResult<usize, Vec<B>> {
+        if let Err(error) = check(offset) {
+            return BufResult(Err(error), bufs);
+        }
+        match bufs.pop() {
+            Some(buf) if bufs.is_empty() => {
+                let BufResult(result, buf) = self.write_part(buf, 0, offset, false).await;
+                bufs.push(buf);
+                BufResult(result, bufs)
+            }
+            last => {
+                bufs.extend(last);
+                self.open.settled().await;
+                let (change, watch) = self.open.change();
+                let mut write = submit(WriteVectored::new(change, bufs, 0, offset));
+                // Declared last, so dropped first.
+                let watch = watch;
+                let (result, bufs, change) = (&mut write).await;
+                watch.over(change);
+                BufResult(result, bufs)
+            }
+        }
+    }
+
+    /// Reads behind the `at` bytes of the buffer.
+    pub(super) async fn read_part<B: IoBufMut>(&self, buf: B, at: usize, offset: u64) -> BufResult<usize, B> {
+        if let Some(direct) = self.direct
+            && let Err(error) = direct.check(buf.stable_ptr(), at, buf.capacity(), offset)
+        {
+            return BufResult(Err(error), buf);
+        }
+        self.open.settled().await;
+        let index = coop::registered(&buf);
+        let read = Read::new(Arc::clone(&self.open), buf, at, offset).registered(index);
+        let (result, buf, _file) = submit(read).await;
+        BufResult(result, buf)
+    }
+
+    /// Writes the bytes behind `skip`.
+    pub(super) async fn write_part<B: IoBuf>(
+        &self,
+        buf: B,
+        skip: usize,
+        offset: u64,
+        durable: bool,
+    ) -> BufResult<usize, B> {
+        if let Some(direct) = self.direct
+            && let Err(error) = direct.check(buf.stable_ptr(), skip, buf.init_len(), offset)
+        {
+            return BufResult(Err(error), buf);
+        }
+        self.open.settled().await;
+        let index = coop::registered(&buf);
+        let (change, watch) = self.open.change();
+        let write = Write::new(change, buf, skip, offset).registered(index);
+        let mut write = submit(if durable { write.durable() } else { write });
+        // Declared last, so dropped first.
+        let watch = watch;
+        let (result, buf, change) = (&mut write).await;
+        watch.over(change);
+        BufResult(result, buf)
+    }
+
+    async fn write_whole<B: IoBuf>(&self, mut buf: B, offset: u64, durable: bool) -> BufResult<(), B> {
+        let mut written = 0;
+        while written < buf.init_len() {
+            let here = offset.saturating_add(written as u64);
+            if let Err(error) = check(here) {
+                return BufResult(Err(error), buf);
+            }
+            let BufResult(result, back) = self.write_part(buf, written, here, durable).await;
+            buf = back;
+            match result {
+                Ok(0) => return BufResult(Err(io::ErrorKind::WriteZero.into()), buf),
+                Ok(n) => written += n,
+                Err(error) if is_interrupted(&error) => {}
+                Err(error) => return BufResult(Err(error), buf),
+            }
+        }
+        BufResult(Ok(()), buf)
+    }
+}

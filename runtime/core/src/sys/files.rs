@@ -1,0 +1,45 @@
+//! System calls on files that answer from what the kernel has in memory, and the one that says what file system it is.
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::check;
+
+/// `openat2(2)` with `O_PATH` and `RESOLVE_CACHED` (5.12): names a file without opening it, and fails with `EAGAIN` where a
+/// disk or a server would have to be asked for the way.
+pub fn name_cached(path: &CStr, follow: bool) -> io::Result<OwnedFd> {
+    // SAFETY: plain integers, all of which may be zero.
+    let mut how: libc::open_how = unsafe { MaybeUninit::zeroed().assume_init() };
+    let nofollow = if follow { 0 } else { libc::O_NOFOLLOW };
+    how.flags = (libc::O_PATH | libc::O_CLOEXEC | nofollow) as u64;
+    how.resolve = libc::RESOLVE_CACHED;
+    let size = size_of::<libc::open_how>();
+    // SAFETY: a path that ends, and a structure of the size that the call is told.
+    let fd = unsafe { libc::syscall(libc::SYS_openat2, libc::AT_FDCWD, path.as_ptr(), &raw const how, size) };
+    let fd = check(fd as isize)?;
+    // SAFETY: the kernel just made this descriptor and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// `statx(2)` of an open file with `AT_STATX_DONT_SYNC`: file systems of servers answer from memory, local ones as always.
+pub fn status_cached(fd: BorrowedFd<'_>, mask: u32) -> io::Result<libc::statx> {
+    let mut status = MaybeUninit::zeroed();
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    // SAFETY: an empty path that ends, and room for the answer; the descriptor is open while borrowed.
+    check(unsafe { libc::statx(fd.as_raw_fd(), c"".as_ptr(), flags, mask, status.as_mut_ptr()) } as isize)?;
+    // SAFETY: plain integers, zeroed before the kernel wrote to them.
+    Ok(unsafe { status.assume_init() })
+}
+
+/// Whether the file system keeps what statx(2) says in memory, by its `f_type`. May block: file systems of servers ask them.
+pub fn is_local(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut status = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: room for the answer; the descriptor is open while borrowed.
+    check(unsafe { libc::fstatfs(fd.as_raw_fd(), status.as_mut_ptr()) } as isize)?;
+    // SAFETY: plain integers, zeroed before the kernel wrote to them.
+    let status = unsafe { status.assume_init() };
+    let known = [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC, libc::BTRFS_SUPER_MAGIC, libc::TMPFS_MAGIC];
+    Ok(known.contains(&status.f_type))
+}
