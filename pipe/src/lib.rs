@@ -3,6 +3,7 @@
 //! The first operations: making a pipe, reading and writing.
 #![forbid(unsafe_code)]
 
+mod splice;
 mod traits;
 
 use std::cell::Cell;
@@ -15,12 +16,17 @@ use std::sync::Arc;
 use runtime_core::buf::{self, BufResult, IoBuf, IoBufMut};
 use runtime_core::coop;
 use runtime_core::duplex::{Direction, Duplex, Held};
+use runtime_core::ends::{End, What};
+use runtime_core::fd::Carry;
 use runtime_core::ladder::ready;
 use runtime_core::op::poll_add::{POLLIN, POLLOUT};
 use runtime_core::op::read::{NO_OFFSET, Read};
 use runtime_core::op::write::Write;
 use runtime_core::submit::submit;
 use runtime_core::sys;
+
+pub use runtime_core::ends::{Sink, Source};
+pub use splice::{splice, splice_all, tee};
 
 /// Makes a pipe: what is written to the [`Sender`] is read from the [`Receiver`].
 ///
@@ -190,10 +196,26 @@ async fn read_some<B: IoBufMut>(mut held: Held, mut buf: B, at: usize) -> (io::R
         (result, buf, held) = submit(Read::new(held, buf, at, NO_OFFSET)).await;
         match result {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // No kernel that we support says so: a ring operation waits by itself.
+            // A ring operation waits by itself, but not on a non-blocking pipe that was once spliced.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && at == 0 => held = ready(held, POLLIN).await.1,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let carry = Carry::new(held, buf::bytes(&buf)[..at].to_vec());
+                (held, _) = ready(carry, POLLIN).await.1.into_parts();
+            }
             result => return (result, buf, held),
         }
+    }
+}
+
+impl Source for Receiver {
+    fn source(&self) -> End<'_> {
+        End { duplex: &self.duplex, what: What::Pipe }
+    }
+}
+
+impl Sink for Sender {
+    fn sink(&self) -> End<'_> {
+        End { duplex: &self.duplex, what: What::Pipe }
     }
 }
 

@@ -3,6 +3,8 @@
 #[path = "../../../runtime/core/tests/support/mod.rs"]
 mod support;
 
+mod splice;
+
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::pin::Pin;

@@ -493,6 +493,11 @@ impl Held {
         self.clean
     }
 
+    /// Looks again whether there is residue; what receives ahead may have left some.
+    pub(crate) fn look(&mut self) {
+        self.clean = self.duplex.side(self.direction).is_clean();
+    }
+
     /// Serves a read from the residue, behind the first `at` bytes of the buffer; `None` when there is none. `peek`
     /// leaves the residue where it is.
     pub fn serve<B: IoBufMut>(&mut self, buf: &mut B, at: usize, peek: bool) -> Option<io::Result<usize>> {
@@ -555,6 +560,17 @@ unsafe impl Origin for Held {
         }
     }
 
+    fn give_back(&mut self, data: &[u8]) {
+        if !data.is_empty() {
+            self.clean = false;
+            let mut side = self.duplex.side(self.direction);
+            side.busy = true;
+            let residue = &mut side.rare().residue;
+            let taken = std::mem::take(&mut residue.taken);
+            residue.data.splice(..taken, data.iter().copied());
+        }
+    }
+
     fn keep_end(&mut self) {
         self.clean = false;
         let mut side = self.duplex.side(self.direction);
@@ -611,6 +627,22 @@ mod tests {
         let error = held.serve(&mut second, 0, false).unwrap().unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ECONNRESET));
         assert!(held.serve(&mut second, 0, false).is_none(), "told once");
+    }
+
+    #[test]
+    fn what_is_given_back_comes_before_what_is_left() {
+        let duplex = duplex();
+        let mut held = duplex.try_acquire(Direction::Read).unwrap();
+        held.keep_data(b"abcde");
+        held.keep_end();
+        assert_eq!(held.serve(&mut [0u8; 3], 0, false).unwrap().unwrap(), 3);
+        held.give_back(b"bc");
+        let mut all = Vec::with_capacity(9);
+        assert_eq!(held.serve(&mut all, 0, false).unwrap().unwrap(), 4);
+        assert_eq!(all, b"bcde");
+        held.give_back(b"e");
+        assert_eq!(held.serve(&mut all, 0, false).unwrap().unwrap(), 1);
+        assert_eq!(held.serve(&mut all, 0, false).unwrap().unwrap(), 0, "the end, behind everything");
     }
 
     #[test]

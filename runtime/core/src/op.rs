@@ -14,6 +14,7 @@ pub mod close;
 pub mod connect;
 pub mod nop;
 pub mod open;
+pub mod pass;
 pub mod poll_add;
 pub mod read;
 pub mod recv;
@@ -291,6 +292,8 @@ pub enum Kind {
     Send,
     SendZc,
     Shutdown,
+    Splice,
+    Tee,
     Write,
     /// Operations that users define.
     Other,
@@ -298,7 +301,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of the counters.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Accept,
         Self::Close,
         Self::Connect,
@@ -310,6 +313,8 @@ impl Kind {
         Self::Send,
         Self::SendZc,
         Self::Shutdown,
+        Self::Splice,
+        Self::Tee,
         Self::Write,
         Self::Other,
     ];

@@ -2,6 +2,8 @@
 //!
 //! Owns errno handling; knows nothing of rings, operations or tasks.
 
+pub mod pipes;
+
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
