@@ -32,7 +32,7 @@ use runtime_core::submit::submit;
 use runtime_core::sys::{self, pipes};
 use runtime_core::time::sleep;
 
-use crate::{Receiver, Sender};
+use crate::{Receiver, Sender, is_over, seen};
 
 /// Bytes that are copied at once.
 pub(crate) const COPY_BYTES: usize = 64 << 10;
@@ -173,7 +173,10 @@ impl Pair {
             coop::assert_same_process();
             let (from, to) = self.held();
             match pipes::splice(from.as_fd(), to.as_fd(), len) {
+                // A FIFO that had no writer yet.
+                Ok(0) if self.from == What::Pipe && !is_over(self.held().0.as_fd()) => self.wait_for_input().await,
                 Ok(0) => {
+                    let (from, _) = self.held();
                     coop::done_inline(Kind::Splice, 0);
                     return (from.take_end().map_or(Ok(0), Err), rung);
                 }
@@ -337,12 +340,4 @@ impl Pair {
         self.held = Some((from, to));
         data
     }
-}
-
-/// An error as the user gets it; the signal that came with a broken pipe is taken away.
-fn seen(error: io::Error) -> io::Error {
-    if error.kind() == io::ErrorKind::BrokenPipe {
-        sys::consume_sigpipe();
-    }
-    error
 }

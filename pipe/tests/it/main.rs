@@ -3,6 +3,7 @@
 #[path = "../../../runtime/core/tests/support/mod.rs"]
 mod support;
 
+mod ends;
 mod splice;
 
 use std::io::{ErrorKind, Read, Write};

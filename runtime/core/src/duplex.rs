@@ -462,7 +462,7 @@ impl Held {
     }
 
     /// What the direction belongs to.
-    pub(crate) fn duplex(&self) -> &Arc<Duplex> {
+    pub fn duplex(&self) -> &Arc<Duplex> {
         &self.duplex
     }
 
@@ -542,6 +542,13 @@ impl Drop for TakenOut<'_> {
         // A write that ends meanwhile, on another thread, may have left one.
         let end = side.rare().residue.end.take().or(self.residue.end.take());
         side.rare().residue = Residue { end, ..std::mem::take(&mut self.residue) };
+    }
+}
+
+// SAFETY: the duplex owns the descriptor, and is kept.
+unsafe impl Origin for Arc<Duplex> {
+    fn raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

@@ -3,12 +3,28 @@
 //! Owns nothing but the calls; knows nothing of when they are the right ones.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::check;
 
 /// What one call moves at most, as with read(2).
 const MAX_BYTES: usize = 0x7fff_f000;
+
+/// Flags of open(2) for a FIFO that nobody is to wait for.
+pub fn fifo_flags(read: bool, write: bool) -> i32 {
+    let mode = match (read, write) {
+        (true, true) => libc::O_RDWR,
+        (false, true) => libc::O_WRONLY,
+        _ => libc::O_RDONLY,
+    };
+    mode | libc::O_NONBLOCK
+}
+
+/// Whether opening a FIFO failed because nobody reads it.
+pub fn has_no_reader(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENXIO)
+}
 
 /// `splice(2)` that does not wait for either *pipe*. A socket is asked by its own `O_NONBLOCK` only.
 pub fn splice(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: usize) -> io::Result<usize> {
@@ -31,8 +47,8 @@ pub fn tee(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: usize) -> io::Result<u
     check(unsafe { libc::tee(from.as_raw_fd(), to.as_raw_fd(), len.min(MAX_BYTES), libc::SPLICE_F_NONBLOCK) })
 }
 
-/// `read(2)`; waits unless the description has `O_NONBLOCK`.
-pub fn read(fd: BorrowedFd<'_>, data: &mut [u8]) -> io::Result<usize> {
+/// `read(2)`, which says how much of `data` it initialised; waits unless the description has `O_NONBLOCK`.
+pub fn read(fd: BorrowedFd<'_>, data: &mut [MaybeUninit<u8>]) -> io::Result<usize> {
     // SAFETY: `data` is writable for its length, the descriptor is open while borrowed.
     check(unsafe { libc::read(fd.as_raw_fd(), data.as_mut_ptr().cast(), data.len()) })
 }
@@ -74,6 +90,18 @@ pub fn available(fd: BorrowedFd<'_>) -> io::Result<usize> {
     // SAFETY: writes one integer; the descriptor is open while borrowed.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONREAD, &raw mut bytes) } as isize)?;
     Ok(usize::try_from(bytes).unwrap_or(0))
+}
+
+/// Another open file description of the same pipe, in non-blocking mode, by way of `/proc`; close-on-exec.
+pub fn reopen(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers; the descriptor is open while borrowed.
+    let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) } as isize)? as libc::c_int;
+    let path = std::ffi::CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+    let flags = flags & libc::O_ACCMODE | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    // SAFETY: a string with its end.
+    let fd = check(unsafe { libc::open(path.as_ptr(), flags) } as isize)?;
+    // SAFETY: a fresh descriptor that nobody else knows.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 /// Sets or clears `O_NONBLOCK` of the open file description, for descriptors that we created (ruling 7).
