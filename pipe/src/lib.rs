@@ -9,8 +9,11 @@
 
 mod ends;
 mod open;
+mod relay;
+mod send_file;
 mod splice;
 mod traits;
+mod transit;
 mod vectored;
 
 use std::cell::Cell;
@@ -36,7 +39,9 @@ use runtime_core::sys::{self, pipes};
 
 pub use ends::Builder;
 pub use open::OpenOptions;
+pub use relay::{Relay, RelayError, Relayed, relay};
 pub use runtime_core::ends::{Sink, Source};
+pub use send_file::send_file;
 pub use splice::{splice, splice_all, tee};
 
 /// Makes a pipe: what is written to the [`Sender`] is read from the [`Receiver`].

@@ -12,6 +12,7 @@
 //! The ring's own SPLICE and TEE are no rung: each of them occupies a kernel thread, and on a non-blocking descriptor they
 //! do not even wait there.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -32,6 +33,7 @@ use runtime_core::submit::submit;
 use runtime_core::sys::{self, pipes};
 use runtime_core::time::sleep;
 
+use crate::transit::{Drained, PIPE_BYTES, Transit};
 use crate::{Receiver, Sender, is_over, seen};
 
 /// Bytes that are copied at once.
@@ -79,7 +81,7 @@ pub async fn splice<I: Source + ?Sized, O: Sink + ?Sized>(input: &I, output: &O,
         return Ok(0);
     }
     let mut pair = Pair::acquire(input.source(), output.sink()).await?;
-    pair.step(len).await.0
+    pair.step(len).await
 }
 
 /// Moves `len` bytes, or all until the end of the input when there are fewer, and returns the count. Nothing else comes in
@@ -100,7 +102,7 @@ pub async fn splice_all<I: Source + ?Sized, O: Sink + ?Sized>(input: &I, output:
     let mut moved = 0;
     while moved < len {
         let want = usize::try_from(len - moved).unwrap_or(usize::MAX);
-        match pair.step(want).await.0? {
+        match pair.step(want).await? {
             0 => break,
             n => moved += n as u64,
         }
@@ -138,6 +140,8 @@ pub(crate) struct Pair {
     to: What,
     /// A socket among them is in blocking mode.
     blocks: bool,
+    /// Memory for copying, kept from one time to the next.
+    spare: Vec<u8>,
 }
 
 /// Whether a splice would be held up by this end's own mode.
@@ -154,19 +158,73 @@ impl Pair {
         let input = from.duplex.acquire(Direction::Read).await;
         let mut output = to.duplex.acquire(Direction::Write).await;
         output.check()?;
-        Ok(Self { held: Some((input, output)), from: from.what, to: to.what, blocks })
+        Ok(Self { held: Some((input, output)), from: from.what, to: to.what, blocks, spare: Vec::new() })
     }
 
     fn held(&mut self) -> &mut (Held, Held) {
         self.held.as_mut().expect("between operations both are here")
     }
 
-    /// Some bytes, 0 at the end; and how they went.
-    pub(crate) async fn step(&mut self, len: usize) -> (io::Result<usize>, Rung) {
+    /// Whether one of the two is a pipe, so that a splice needs no other.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.from == What::Pipe || self.to == What::Pipe
+    }
+
+    /// Whether only copying does not block.
+    pub(crate) fn only_copies(&self) -> bool {
+        self.blocks
+    }
+
+    /// Some bytes by way of a private pipe, which is empty before; 0 at the end. `None` when nothing moves.
+    pub(crate) async fn through(&mut self, transit: &mut Transit, moved: &Cell<u64>) -> io::Result<Option<usize>> {
+        if let Some(result) = self.serve(COPY_BYTES).await {
+            let n = result?;
+            moved.set(moved.get() + n as u64);
+            return Ok(Some(n));
+        }
         let mut stuck = 0;
-        let mut rung = Rung::Inline;
+        let n = loop {
+            coop::proceed().await;
+            coop::assert_same_process();
+            let (from, _) = self.held();
+            match pipes::splice(from.as_fd(), transit.tx(), PIPE_BYTES) {
+                Ok(0) => return from.take_end().map_or(Ok(Some(0)), Err),
+                Ok(n) => break n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // The private pipe is empty, so it is the input; or it has become ready in between.
+                    if !sys::is_ready(from.as_fd().as_raw_fd(), POLLIN)? {
+                        coop::count(Kind::Splice, Rung::Reissue);
+                        self.wait_for_input().await;
+                        continue;
+                    }
+                    stuck += 1;
+                    if stuck > 2 {
+                        return Ok(None);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        coop::done_inline(Kind::Splice, n);
+        let (from, to) = self.held.take().expect("between operations both are here");
+        transit.filled(n);
+        transit.keep(from);
+        let mut to = Some(to);
+        let result = transit.drain(&mut to, moved).await;
+        let from = transit.release();
+        self.held = to.map(|to| (from, to));
+        match result? {
+            Drained::Empty => Ok(Some(n)),
+            Drained::Stuck => Ok(None),
+        }
+    }
+
+    /// Some bytes, 0 at the end.
+    pub(crate) async fn step(&mut self, len: usize) -> io::Result<usize> {
+        let mut stuck = 0;
         if let Some(result) = self.serve(len).await {
-            return (result, Rung::Ring);
+            return result;
         }
         while stuck < STUCK_BOUND && !self.blocks {
             coop::proceed().await;
@@ -178,23 +236,20 @@ impl Pair {
                 Ok(0) => {
                     let (from, _) = self.held();
                     coop::done_inline(Kind::Splice, 0);
-                    return (from.take_end().map_or(Ok(0), Err), rung);
+                    return from.take_end().map_or(Ok(0), Err);
                 }
                 Ok(n) => {
                     coop::done_inline(Kind::Splice, n);
-                    return (Ok(n), rung);
+                    return Ok(n);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    rung = Rung::Reissue;
-                    if let Err(error) = self.wait(Kind::Splice, &mut stuck).await {
-                        return (Err(error), rung);
-                    }
+                    self.wait(Kind::Splice, &mut stuck).await?;
                 }
-                Err(error) => return (Err(seen(error)), rung),
+                Err(error) => return Err(seen(error)),
             }
         }
-        (self.copy(len).await, Rung::Ring)
+        self.copy(len).await
     }
 
     async fn tee(&mut self, len: usize) -> io::Result<usize> {
@@ -279,7 +334,9 @@ impl Pair {
         }
         loop {
             let (from, to) = self.held.take().expect("between operations both are here");
-            let data = Vec::with_capacity(len.min(COPY_BYTES));
+            let mut data = std::mem::take(&mut self.spare);
+            data.clear();
+            data.reserve_exact(len.min(COPY_BYTES));
             let (result, data, from) = match self.from {
                 What::Pipe => submit(Read::new(from, data, 0, NO_OFFSET)).await,
                 What::Socket => submit(Recv::new(from, data, 0, 0)).await,
@@ -328,6 +385,7 @@ impl Pair {
                 }
             }
         }
+        self.spare = data;
         Ok(moved + skip)
     }
 

@@ -4,6 +4,8 @@
 mod support;
 
 mod ends;
+mod relay;
+mod send_file;
 mod splice;
 
 use std::io::{ErrorKind, Read, Write};

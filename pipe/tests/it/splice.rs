@@ -122,10 +122,10 @@ fn a_header_is_read_with_recv_and_the_rest_is_spliced_in_order() {
             let sender = std::thread::spawn(move || peer.write_all(&pattern(round, 300_000)).unwrap());
             // The standing receive has brought more than the header by now, or brings it meanwhile.
             let mut all = stream.recv().await.unwrap().to_vec();
-            if round % 3 == 1 {
-                if let Poll::Ready(result) = poll_once(pin!(stream.read(vec![0; 100]))).await {
-                    all.extend(&result.1);
-                }
+            if round % 3 == 1
+                && let Poll::Ready(result) = poll_once(pin!(stream.read(vec![0; 100]))).await
+            {
+                all.extend(&result.1);
             }
             let (to, rx) = pipe().unwrap();
             let move_on = async {
@@ -185,34 +185,37 @@ fn a_splice_that_is_dropped_loses_no_byte_of_a_socket() {
 
 #[test]
 fn a_pipe_goes_into_a_socket_that_reads_slowly() {
-    run(async {
-        let (stream, mut peer) = connected().await;
-        let (tx, from) = pipe().unwrap();
-        let reader = std::thread::spawn(move || {
-            let mut all: Vec<u8> = Vec::new();
-            let mut piece = [0; 10_000];
-            loop {
-                match peer.read(&mut piece).unwrap() {
-                    0 => return all,
-                    n => all.extend(&piece[..n]),
+    // Alone, since it counts descriptors.
+    in_child("splice::a_pipe_goes_into_a_socket_that_reads_slowly", Duration::from_secs(30), || {
+        run(async {
+            let (stream, mut peer) = connected().await;
+            let (tx, from) = pipe().unwrap();
+            let reader = std::thread::spawn(move || {
+                let mut all: Vec<u8> = Vec::new();
+                let mut piece = [0; 10_000];
+                loop {
+                    match peer.read(&mut piece).unwrap() {
+                        0 => return all,
+                        n => all.extend(&piece[..n]),
+                    }
                 }
-            }
-        });
-        let len = (8 << 20) + 123;
-        let write = async {
-            tx.write_all(pattern(1, len)).await.0.unwrap();
-            drop(tx);
-        };
-        let before = fds();
-        let move_on = async {
-            let moved = splice_all(&from, &stream, u64::MAX).await.unwrap();
-            assert!(fds() <= before, "no pipe of its own");
-            stream.shutdown(std::net::Shutdown::Write).await.unwrap();
-            moved
-        };
-        let ((), moved) = futures::join!(write, move_on);
-        assert_eq!(moved as usize, len);
-        assert!(reader.join().unwrap() == pattern(1, len));
+            });
+            let len = (8 << 20) + 123;
+            let write = async {
+                tx.write_all(pattern(1, len)).await.0.unwrap();
+                drop(tx);
+            };
+            let before = fds();
+            let move_on = async {
+                let moved = splice_all(&from, &stream, u64::MAX).await.unwrap();
+                assert!(fds() <= before, "no pipe of its own");
+                stream.shutdown(std::net::Shutdown::Write).await.unwrap();
+                moved
+            };
+            let ((), moved) = futures::join!(write, move_on);
+            assert_eq!(moved as usize, len);
+            assert!(reader.join().unwrap() == pattern(1, len));
+        })
     });
 }
 

@@ -115,6 +115,12 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>, nonblocking: bool) -> io::Result<()> 
 
 /// Ends a connection at once with a reset, whatever is unsent or unread; the descriptor stays.
 pub fn reset(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+    let size = size_of::<libc::linger>() as libc::socklen_t;
+    let value = (&raw const at_once).cast();
+    // Should the kernel not disconnect it while others use it, the close will reset it.
+    // SAFETY: a valid value of that size; the descriptor is open while borrowed.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, value, size) } as isize)?;
     let nobody = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
     let len = size_of::<libc::sockaddr>() as libc::socklen_t;
     // SAFETY: a valid address of that length; the descriptor is open while borrowed.
