@@ -309,7 +309,14 @@ impl Relay {
                     Some(0) => return Ok(()),
                     Some(n) if n >= SMALL_BYTES => small = 0,
                     Some(_) => small += 1,
-                    None => small = SMALL_SPLICES,
+                    // A ring operation waits for whatever it is that is missing.
+                    None => match pair.copy(COPY_BYTES).await? {
+                        0 => return Ok(()),
+                        n => {
+                            moved.set(moved.get() + n as u64);
+                            small = SMALL_SPLICES;
+                        }
+                    },
                 }
                 if small >= SMALL_SPLICES && self.mode == Mode::Adaptive {
                     transit = None;

@@ -226,15 +226,15 @@ impl Pair {
         if let Some(result) = self.serve(len).await {
             return result;
         }
+        let is_pipe = self.from == What::Pipe;
         while stuck < STUCK_BOUND && !self.blocks {
             coop::proceed().await;
             coop::assert_same_process();
             let (from, to) = self.held();
             match pipes::splice(from.as_fd(), to.as_fd(), len) {
                 // A FIFO that had no writer yet.
-                Ok(0) if self.from == What::Pipe && !is_over(self.held().0.as_fd()) => self.wait_for_input().await,
+                Ok(0) if is_pipe && !is_over(from.as_fd()) => self.wait_for_input().await,
                 Ok(0) => {
-                    let (from, _) = self.held();
                     coop::done_inline(Kind::Splice, 0);
                     return from.take_end().map_or(Ok(0), Err);
                 }
@@ -254,13 +254,13 @@ impl Pair {
 
     async fn tee(&mut self, len: usize) -> io::Result<usize> {
         let mut stuck = 0;
-        let (from, to) = self.held();
+        let (from, _) = self.held();
         if !from.is_clean() {
             // What was given back comes first, and is left where it is.
             let mut data = Vec::with_capacity(len.min(COPY_BYTES));
             if let Some(result) = from.serve(&mut data, 0, true) {
                 result?;
-                return Self::write_copy(to, data).await;
+                return self.write_copy(data).await;
             }
         }
         loop {
@@ -268,6 +268,8 @@ impl Pair {
             coop::assert_same_process();
             let (from, to) = self.held();
             match pipes::tee(from.as_fd(), to.as_fd(), len) {
+                // A FIFO that had no writer yet.
+                Ok(0) if !is_over(from.as_fd()) => self.wait_for_input().await,
                 Ok(n) => {
                     coop::done_inline(Kind::Tee, n);
                     return Ok(n);
@@ -279,11 +281,22 @@ impl Pair {
         }
     }
 
-    async fn write_copy(to: &Held, data: Vec<u8>) -> io::Result<usize> {
-        // The direction is held by the caller for as long as this is polled; an orphan owns a descriptor of its own.
-        let fd = to.as_fd().try_clone_to_owned()?;
-        let (result, ..) = submit(Write::new(fd, data, 0, NO_OFFSET)).await;
-        result.map_err(seen)
+    /// Writes what stays in the input as well.
+    async fn write_copy(&mut self, mut data: Vec<u8>) -> io::Result<usize> {
+        loop {
+            let (from, mut to) = self.held.take().expect("between operations both are here");
+            let result;
+            (result, data, to) = submit(Write::new(to, data, 0, NO_OFFSET)).await;
+            match result {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => to = ready(to, POLLOUT).await.1,
+                result => {
+                    self.held = Some((from, to));
+                    return result.map_err(seen);
+                }
+            }
+            self.held = Some((from, to));
+        }
     }
 
     /// EAGAIN does not say which side: asks both, and waits for the one that is not ready, the input first.

@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use runtime::io::BufResult;
 use runtime::net::TcpStream;
 use runtime::op::{Kind, Rung};
 use runtime::pipe::{Receiver, Sender, pipe, splice, splice_all, tee};
@@ -346,6 +347,64 @@ fn reads_of_a_pipe_that_was_spliced_wait_and_lose_nothing_when_dropped() {
             assert!(all == b"abcdefghij" || all == b"xabcdefghi", "{all:?}");
             let big = timeout(Duration::from_millis(5), tx.write_all(pattern(0, 100_000))).await;
             assert!(big.is_err());
+        }
+    });
+}
+
+#[test]
+fn random_moves_dropped_at_random_keep_every_byte_in_order() {
+    run(async {
+        for seed in 1..=12_u64 {
+            let mut rng = Rng(seed * 7919);
+            let len = rng.below(400_000) as usize;
+            let capacity = |rng: &mut Rng| 4096 << rng.below(6);
+            let builder = |bytes| runtime::pipe::Builder::new().capacity(bytes).build().unwrap();
+            let (tx, from) = builder(capacity(&mut rng));
+            let (to, rx) = builder(capacity(&mut rng));
+            let mut writes = rng.clone();
+            let write = async {
+                let data = pattern(seed as usize, len);
+                let mut rest = &data[..];
+                while !rest.is_empty() {
+                    let n = (1 + writes.below(9000) as usize).min(rest.len());
+                    tx.write_all(rest[..n].to_vec()).await.0.unwrap();
+                    rest = &rest[n..];
+                }
+                drop(tx);
+            };
+            // What is read from the input by hand goes on by hand, between splices and at their place.
+            let move_on = async {
+                loop {
+                    let limit = Duration::from_micros(rng.below(40));
+                    let n = 1 + rng.below(30_000) as usize;
+                    match rng.below(6) {
+                        0 => {
+                            if let Ok(BufResult(_, data)) = timeout(limit, from.read_exact(Vec::with_capacity(n))).await
+                            {
+                                // Also what came before the end.
+                                to.write_all(data).await.0.unwrap();
+                            }
+                        }
+                        1 => {
+                            if let Ok(BufResult(Ok(n), data)) = timeout(limit, from.read(Vec::with_capacity(n))).await {
+                                if n == 0 {
+                                    break;
+                                }
+                                to.write_all(data).await.0.unwrap();
+                            }
+                        }
+                        2 => drop(timeout(limit, from.readable()).await),
+                        _ => match timeout(limit, splice(&from, &to, n)).await {
+                            Ok(Ok(0)) => break,
+                            Ok(result) => drop(result.unwrap()),
+                            Err(_) => {}
+                        },
+                    }
+                }
+                drop(to);
+            };
+            let ((), (), all) = futures::join!(write, move_on, read_all(&rx));
+            assert!(all == pattern(seed as usize, len), "seed {seed}: {} of {len}", all.len());
         }
     });
 }
