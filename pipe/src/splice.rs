@@ -149,14 +149,25 @@ fn blocks(end: End<'_>) -> io::Result<bool> {
     Ok(end.what == What::Socket && !sys::is_nonblocking(std::os::fd::AsFd::as_fd(&**end.duplex))?)
 }
 
+/// Takes a direction; the usual case needs neither a waker nor a place in a queue.
+async fn take(end: End<'_>, direction: Direction) -> Held {
+    match end.duplex.try_hold(direction) {
+        Some(hold) if coop::has_budget() => hold.keep(),
+        hold => {
+            drop(hold);
+            end.duplex.acquire(direction).await
+        }
+    }
+}
+
 impl Pair {
     /// Takes both directions, the input first, and tells what a dropped write has left.
     pub(crate) async fn acquire(from: End<'_>, to: End<'_>) -> io::Result<Self> {
         // Neither a splice nor a WRITE that the kernel tries inline spares this thread a SIGPIPE.
         coop::block_sigpipe();
         let blocks = blocks(from)? || blocks(to)?;
-        let input = from.duplex.acquire(Direction::Read).await;
-        let mut output = to.duplex.acquire(Direction::Write).await;
+        let input = take(from, Direction::Read).await;
+        let mut output = take(to, Direction::Write).await;
         output.check()?;
         Ok(Self { held: Some((input, output)), from: from.what, to: to.what, blocks, spare: Vec::new() })
     }
@@ -325,9 +336,12 @@ impl Pair {
         result.map(drop)
     }
 
-    /// What the runtime has in its own memory for the input goes first.
+    /// The error that followed the last bytes, then what the runtime has in its own memory for the input, go first.
     async fn serve(&mut self, len: usize) -> Option<io::Result<usize>> {
-        let (from, _) = self.held();
+        let (from, to) = self.held();
+        if let Err(error) = to.check() {
+            return Some(Err(error));
+        }
         receiver::settle(from).await;
         if from.is_clean() {
             return None;
