@@ -1,26 +1,48 @@
 //! Pipes for the `runtime` crate.
 //!
-//! The first operations: making a pipe, reading and writing.
+//! [`pipe`] makes one, [`OpenOptions`] opens those that have a name. [`splice`] and [`tee`] move bytes from stream to stream
+//! without copying them.
+//!
+//! Reads and writes are tried inline, without blocking, when the turn brought at most one completion, and are READs and
+//! WRITEs of the batch otherwise.
 #![forbid(unsafe_code)]
 
+mod ends;
+mod open;
+mod relay;
+mod send_file;
+mod splice;
 mod traits;
+mod transit;
+mod vectored;
 
 use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use runtime_core::buf::{self, BufResult, IoBuf, IoBufMut};
 use runtime_core::coop;
 use runtime_core::duplex::{Direction, Duplex, Held};
-use runtime_core::ladder::ready;
+use runtime_core::ends::{End, What};
+use runtime_core::fd::Carry;
+use runtime_core::ladder::{read_inline, ready};
+use runtime_core::op::Kind;
 use runtime_core::op::poll_add::{POLLIN, POLLOUT};
 use runtime_core::op::read::{NO_OFFSET, Read};
 use runtime_core::op::write::Write;
 use runtime_core::submit::submit;
-use runtime_core::sys;
+use runtime_core::sys::{self, pipes};
+
+pub use ends::Builder;
+pub use open::OpenOptions;
+pub use relay::{Relay, RelayError, Relayed, relay};
+pub use runtime_core::ends::{Sink, Source};
+pub use send_file::send_file;
+pub use splice::{splice, splice_all, tee};
 
 /// Makes a pipe: what is written to the [`Sender`] is read from the [`Receiver`].
 ///
@@ -44,8 +66,7 @@ use runtime_core::sys;
 #[doc(alias = "pipe2")]
 pub fn pipe() -> io::Result<(Sender, Receiver)> {
     let (rx, tx) = sys::pipe()?;
-    let sender = Sender { duplex: Duplex::new(tx), _not_sync: PhantomData };
-    Ok((sender, Receiver { duplex: Duplex::new(rx), _not_sync: PhantomData }))
+    Ok((Sender::new(tx, true), Receiver::new(rx, true)))
 }
 
 /// The writing end of a pipe.
@@ -63,7 +84,17 @@ pub struct Receiver {
     _not_sync: PhantomData<Cell<()>>,
 }
 
+fn duplex(fd: OwnedFd, ours: bool) -> Arc<Duplex> {
+    let duplex = Duplex::new(fd);
+    duplex.note().store(if ours { OURS } else { 0 }, Ordering::Relaxed);
+    duplex
+}
+
 impl Sender {
+    fn new(fd: OwnedFd, ours: bool) -> Self {
+        Self { duplex: duplex(fd, ours), _not_sync: PhantomData }
+    }
+
     /// Writes some of the buffer and returns the count.
     ///
     /// # Errors
@@ -117,23 +148,31 @@ impl Sender {
 async fn write_some<B: IoBuf>(mut held: Held, mut buf: B, skip: usize) -> (io::Result<usize>, B, Held) {
     // Unlike a SEND, a WRITE that the kernel tries inline raises SIGPIPE on this thread.
     coop::block_sigpipe();
+    if coop::prefers_inline() && is_ours(held.duplex()) {
+        match pipes::write(held.as_fd(), &buf::bytes(&buf)[skip..]) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            result => {
+                coop::done_inline(Kind::Write, *result.as_ref().unwrap_or(&0));
+                return (result.map_err(seen), buf, held);
+            }
+        }
+    }
     loop {
         let result;
         (result, buf, held) = submit(Write::new(held, buf, skip, NO_OFFSET)).await;
         match result {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = ready(held, POLLOUT).await.1,
-            result => {
-                if matches!(&result, Err(error) if error.kind() == io::ErrorKind::BrokenPipe) {
-                    sys::consume_sigpipe();
-                }
-                return (result, buf, held);
-            }
+            result => return (result.map_err(seen), buf, held),
         }
     }
 }
 
 impl Receiver {
+    fn new(fd: OwnedFd, ours: bool) -> Self {
+        Self { duplex: duplex(fd, ours), _not_sync: PhantomData }
+    }
+
     /// Reads up to the buffer's capacity and returns the count, 0 when the last writer is gone and the pipe is empty.
     ///
     /// # Errors
@@ -179,21 +218,69 @@ impl Receiver {
     }
 }
 
+/// Whether a pipe that has no data has lost its writers, rather than not having had one.
+pub(crate) fn is_over(fd: BorrowedFd<'_>) -> bool {
+    sys::is_ready(fd.as_raw_fd(), POLLIN).unwrap_or(true)
+}
+
+/// Of a duplex's note: the description is known to be in non-blocking mode, and nobody else's.
+const OURS: u64 = 1;
+
+fn is_ours(duplex: &Duplex) -> bool {
+    duplex.note().load(Ordering::Relaxed) & OURS != 0
+}
+
+/// An error as the user gets it; the signal that came with a broken pipe is taken away.
+pub(crate) fn seen(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        sys::consume_sigpipe();
+    }
+    error
+}
+
 /// One read behind the first `at` bytes of the buffer, which an orphan gives back together with its own.
 async fn read_some<B: IoBufMut>(mut held: Held, mut buf: B, at: usize) -> (io::Result<usize>, B, Held) {
     if let Some(result) = held.serve(&mut buf, at, false) {
         coop::spend(*result.as_ref().unwrap_or(&0));
         return (result, buf, held);
     }
+    if coop::prefers_inline() && is_ours(held.duplex()) {
+        match read_inline(held.as_fd(), &mut buf, at) {
+            // What it says of the end is asked again below.
+            Err(_) | Ok(0) => {}
+            Ok(n) => {
+                coop::done_inline(Kind::Read, n);
+                return (Ok(n), buf, held);
+            }
+        }
+    }
     loop {
         let result;
         (result, buf, held) = submit(Read::new(held, buf, at, NO_OFFSET)).await;
         match result {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // No kernel that we support says so: a ring operation waits by itself.
+            // A ring operation waits by itself, but not on a non-blocking pipe that was once spliced.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && at == 0 => held = ready(held, POLLIN).await.1,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let carry = Carry::new(held, buf::bytes(&buf)[..at].to_vec());
+                (held, _) = ready(carry, POLLIN).await.1.into_parts();
+            }
+            // Of a FIFO that had no writer yet: that is no end, and a poll waits for the first one.
+            Ok(0) if at == 0 && !is_over(held.as_fd()) => held = ready(held, POLLIN).await.1,
             result => return (result, buf, held),
         }
+    }
+}
+
+impl Source for Receiver {
+    fn source(&self) -> End<'_> {
+        End { duplex: &self.duplex, what: What::Pipe }
+    }
+}
+
+impl Sink for Sender {
+    fn sink(&self) -> End<'_> {
+        End { duplex: &self.duplex, what: What::Pipe }
     }
 }
 

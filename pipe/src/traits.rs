@@ -15,6 +15,10 @@ macro_rules! ends {
                 Receiver::read(self, buf)
             }
 
+            fn read_vectored<B: IoBufMut>(&mut self, bufs: Vec<B>) -> impl Future<Output = BufResult<usize, Vec<B>>> {
+                Receiver::read_vectored(self, bufs)
+            }
+
             fn read_exact<B: IoBufMut>(&mut self, buf: B) -> impl Future<Output = BufResult<(), B>> {
                 Receiver::read_exact(self, buf)
             }
@@ -24,6 +28,10 @@ macro_rules! ends {
         impl AsyncWrite for $sender {
             fn write<B: IoBuf>(&mut self, buf: B) -> impl Future<Output = BufResult<usize, B>> {
                 Sender::write(self, buf)
+            }
+
+            fn write_vectored<B: IoBuf>(&mut self, bufs: Vec<B>) -> impl Future<Output = BufResult<usize, Vec<B>>> {
+                Sender::write_vectored(self, bufs)
             }
 
             fn write_all<B: IoBuf>(&mut self, buf: B) -> impl Future<Output = BufResult<(), B>> {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use runtime_core::buf::{BufResult, IoBuf, IoBufMut};
 use runtime_core::duplex::{Duplex, Reader};
+use runtime_core::ends::{End, Sink, Source, What};
 use runtime_core::receiver::{self, Recv, RecvStream};
 use runtime_core::sys;
 use socket2::SockRef;
@@ -254,6 +255,18 @@ impl Drop for OwnedWriteHalf {
             // A connection that is gone already needs no end.
             let _ = sys::shutdown(duplex.as_fd(), Shutdown::Write);
         }
+    }
+}
+
+impl Source for OwnedReadHalf {
+    fn source(&self) -> End<'_> {
+        End { duplex: &self.duplex, what: What::Socket }
+    }
+}
+
+impl Sink for OwnedWriteHalf {
+    fn sink(&self) -> End<'_> {
+        End { duplex: self.duplex(), what: What::Socket }
     }
 }
 

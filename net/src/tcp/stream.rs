@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use runtime_core::buf::{BufResult, IoBuf, IoBufMut};
 use runtime_core::duplex::{Duplex, Reader};
+use runtime_core::ends::{End, Sink, Source, What};
 use runtime_core::ladder::ready;
 use runtime_core::op::connect::Connect;
 use runtime_core::op::poll_add::POLLOUT;
@@ -570,6 +571,18 @@ fn is_under_way(error: &io::Error) -> bool {
     const EALREADY: i32 = 114;
     const EINPROGRESS: i32 = 115;
     matches!(error.raw_os_error(), Some(EALREADY | EINPROGRESS))
+}
+
+impl Source for TcpStream {
+    fn source(&self) -> End<'_> {
+        End { duplex: &self.duplex, what: What::Socket }
+    }
+}
+
+impl Sink for TcpStream {
+    fn sink(&self) -> End<'_> {
+        End { duplex: &self.duplex, what: What::Socket }
+    }
 }
 
 impl fmt::Debug for TcpStream {

@@ -3,6 +3,11 @@
 #[path = "../../../runtime/core/tests/support/mod.rs"]
 mod support;
 
+mod ends;
+mod relay;
+mod send_file;
+mod splice;
+
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::pin::Pin;

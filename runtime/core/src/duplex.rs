@@ -462,7 +462,7 @@ impl Held {
     }
 
     /// What the direction belongs to.
-    pub(crate) fn duplex(&self) -> &Arc<Duplex> {
+    pub fn duplex(&self) -> &Arc<Duplex> {
         &self.duplex
     }
 
@@ -491,6 +491,11 @@ impl Held {
     #[inline]
     pub fn is_clean(&self) -> bool {
         self.clean
+    }
+
+    /// Looks again whether there is residue; what receives ahead may have left some.
+    pub(crate) fn look(&mut self) {
+        self.clean = self.duplex.side(self.direction).is_clean();
     }
 
     /// Serves a read from the residue, behind the first `at` bytes of the buffer; `None` when there is none. `peek`
@@ -541,6 +546,13 @@ impl Drop for TakenOut<'_> {
 }
 
 // SAFETY: the duplex owns the descriptor, and is kept.
+unsafe impl Origin for Arc<Duplex> {
+    fn raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
+// SAFETY: the duplex owns the descriptor, and is kept.
 unsafe impl Origin for Held {
     fn raw_fd(&self) -> RawFd {
         self.duplex.as_fd().as_raw_fd()
@@ -559,6 +571,17 @@ unsafe impl Origin for Held {
         // The kernel goes on by itself until it fails, returns the count then, and tells the error to nobody.
         if crate::sys::is_dead_tcp(self.duplex.as_fd()) {
             self.keep_error(libc::ECONNRESET);
+        }
+    }
+
+    fn give_back(&mut self, data: &[u8]) {
+        if !data.is_empty() {
+            self.clean = false;
+            let mut side = self.duplex.side(self.direction);
+            side.busy = true;
+            let residue = &mut side.rare().residue;
+            let taken = std::mem::take(&mut residue.taken);
+            residue.data.splice(..taken, data.iter().copied());
         }
     }
 
@@ -618,6 +641,22 @@ mod tests {
         let error = held.serve(&mut second, 0, false).unwrap().unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ECONNRESET));
         assert!(held.serve(&mut second, 0, false).is_none(), "told once");
+    }
+
+    #[test]
+    fn what_is_given_back_comes_before_what_is_left() {
+        let duplex = duplex();
+        let mut held = duplex.try_acquire(Direction::Read).unwrap();
+        held.keep_data(b"abcde");
+        held.keep_end();
+        assert_eq!(held.serve(&mut [0u8; 3], 0, false).unwrap().unwrap(), 3);
+        held.give_back(b"bc");
+        let mut all = Vec::with_capacity(9);
+        assert_eq!(held.serve(&mut all, 0, false).unwrap().unwrap(), 4);
+        assert_eq!(all, b"bcde");
+        held.give_back(b"e");
+        assert_eq!(held.serve(&mut all, 0, false).unwrap().unwrap(), 1);
+        assert_eq!(held.serve(&mut all, 0, false).unwrap().unwrap(), 0, "the end, behind everything");
     }
 
     #[test]

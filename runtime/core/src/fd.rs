@@ -22,6 +22,9 @@ pub unsafe trait Origin: 'static {
     /// Takes bytes that an orphaned read received.
     fn keep_data(&mut self, _data: &[u8]) {}
 
+    /// Takes back bytes that were read and could not be passed on: they come before everything else.
+    fn give_back(&mut self, _data: &[u8]) {}
+
     /// Takes the error with which an orphan ended.
     fn keep_error(&mut self, _errno: i32) {}
 
@@ -50,5 +53,39 @@ unsafe impl Origin for Arc<OwnedFd> {
 unsafe impl Origin for Rc<OwnedFd> {
     fn raw_fd(&self) -> RawFd {
         self.as_raw_fd()
+    }
+}
+
+/// A descriptor together with bytes that were read from it and are not used yet: dropping it gives them back.
+#[derive(Debug)]
+pub struct Carry<F: Origin> {
+    /// There until it is taken apart.
+    parts: Option<(F, Vec<u8>)>,
+}
+
+impl<F: Origin> Carry<F> {
+    /// Keeps both.
+    pub fn new(origin: F, data: Vec<u8>) -> Self {
+        Self { parts: Some((origin, data)) }
+    }
+
+    /// Both again; nothing is given back.
+    pub fn into_parts(mut self) -> (F, Vec<u8>) {
+        self.parts.take().expect("taken here only")
+    }
+}
+
+// SAFETY: the origin in it is dropped with it.
+unsafe impl<F: Origin> Origin for Carry<F> {
+    fn raw_fd(&self) -> RawFd {
+        self.parts.as_ref().expect("there until it is taken apart").0.raw_fd()
+    }
+}
+
+impl<F: Origin> Drop for Carry<F> {
+    fn drop(&mut self) {
+        if let Some((origin, data)) = &mut self.parts {
+            origin.give_back(data);
+        }
     }
 }

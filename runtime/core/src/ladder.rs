@@ -1,15 +1,41 @@
 //! The rungs of the ladder that several kinds of I/O climb in the same way.
 //!
-//! Owns the arm rung: a poll of the descriptor, after which the operation is issued again. Knows nothing of what is
-//! issued.
+//! Owns the arm rung, a poll of the descriptor, after which the operation is issued again, and the inline rung of reads.
+//! Knows nothing of what is issued.
 
 use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 
+use crate::buf::IoBufMut;
 use crate::coop;
 use crate::fd::Origin;
 use crate::op::poll_add::PollAdd;
 use crate::op::{Kind, Rung};
 use crate::submit::submit;
+use crate::sys::pipes;
+
+/// The inline rung of a read: read(2) of a descriptor that does not block, behind the first `at` bytes of the buffer.
+///
+/// # Errors
+///
+/// Those of read(2), `WouldBlock` among them.
+///
+/// # Panics
+///
+/// When `at` lies beyond the initialised bytes.
+pub fn read_inline<B: IoBufMut>(fd: BorrowedFd<'_>, buf: &mut B, at: usize) -> io::Result<usize> {
+    assert!(at <= buf.init_len(), "a read can only go on behind initialised bytes");
+    let room = buf.capacity() - at;
+    let start = buf.stable_mut_ptr().wrapping_add(at).cast::<MaybeUninit<u8>>();
+    // SAFETY: the contract of `IoBufMut`: so much memory, which nothing else reaches while the buffer is borrowed; no
+    // operation has it (I8).
+    let memory = unsafe { std::slice::from_raw_parts_mut(start, room) };
+    let n = pipes::read(fd, memory)?.min(room);
+    // SAFETY: the kernel wrote `n` bytes behind `at`, and the sum is at most the capacity.
+    unsafe { buf.set_len(at + n) };
+    Ok(n)
+}
 
 /// Waits until the descriptor may be ready, because an operation said that it would block.
 ///

@@ -18,7 +18,7 @@
 //! | L6 | `cell` | tasks: a future, its output and who waits for it |
 //! | L7 | `submit` `duplex` `open_file` `task` `time` `coop` `local` `local_key` `fixed` | futures |
 //! | L7 | `receiver` | standing receives |
-//! | L8 | `exec` `ladder` `probe` `io` `foreign` | the run loop, threads, shutdown, reports; the arm rung; traits and what is built on them; descriptors of others |
+//! | L8 | `exec` `ladder` `probe` `io` `foreign` `ends` | the run loop, threads, shutdown, reports; the arm rung; traits and what is built on them; descriptors of others; what can be spliced |
 //! | L9 | `signal` `testing` | signals; hooks for tests |
 //!
 //! # Invariants
@@ -82,6 +82,7 @@ pub mod time;
 
 pub mod receiver;
 
+pub mod ends;
 pub mod exec;
 pub mod foreign;
 pub mod io;

@@ -19,6 +19,7 @@ pub mod ftruncate;
 pub mod names;
 pub mod nop;
 pub mod open;
+pub mod pass;
 pub mod poll_add;
 pub mod read;
 pub mod recv;
@@ -303,9 +304,11 @@ pub enum Kind {
     Send,
     SendZc,
     Shutdown,
+    Splice,
     Stat,
     Symlink,
     Sync,
+    Tee,
     Truncate,
     Unlink,
     Write,
@@ -315,7 +318,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of the counters.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::Accept,
         Self::Advise,
         Self::Allocate,
@@ -333,9 +336,11 @@ impl Kind {
         Self::Send,
         Self::SendZc,
         Self::Shutdown,
+        Self::Splice,
         Self::Stat,
         Self::Symlink,
         Self::Sync,
+        Self::Tee,
         Self::Truncate,
         Self::Unlink,
         Self::Write,

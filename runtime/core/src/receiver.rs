@@ -313,6 +313,26 @@ pub async fn filled(held: &Held) {
     poll_fn(|task| poll_filled(held, task)).await;
 }
 
+/// Ends what receives ahead, for whoever is to read past it: what it had brought is residue when this returns.
+///
+/// # Cancel safety
+///
+/// Nothing is lost; it ends all the same.
+pub async fn settle(held: &mut Held) {
+    poll_fn(|task| {
+        // SAFETY: not kept beyond this call.
+        let cx = unsafe { context::borrow() };
+        let Some(home) = held.duplex().home(cx.id()) else { return Poll::Ready(()) };
+        // SAFETY: as in `serve`.
+        let receiver = unsafe { Receiver::at(home) };
+        receiver.set_waker(cx, task.waker());
+        receiver.begin_leaving(cx);
+        if receiver.is_gone() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    held.look();
+}
+
 /// The reading end of a stream becomes a plain descriptor again; given back while operations still use it, or when
 /// something was received that only the stream can return.
 ///

@@ -3,6 +3,7 @@
 //! Owns errno handling; knows nothing of rings, operations or tasks.
 
 pub mod files;
+pub mod pipes;
 
 use std::io;
 use std::mem::MaybeUninit;

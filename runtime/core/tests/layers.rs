@@ -23,7 +23,7 @@ const LAYERS: &[&[&str]] = &[
     &["cell"],
     &["submit", "duplex", "open_file", "coop", "task", "time", "local", "local_key", "fixed"],
     &["receiver"],
-    &["exec", "ladder", "probe", "io", "foreign"],
+    &["exec", "ladder", "probe", "io", "foreign", "ends"],
     &["signal", "testing"],
 ];
 

@@ -385,7 +385,7 @@ impl Receiver {
 
     // ---- leaving -------------------------------------------------------------------------------------------------------
 
-    fn begin_leaving(self: &Rc<Self>, cx: &Context) {
+    pub(super) fn begin_leaving(self: &Rc<Self>, cx: &Context) {
         if self.leaving.replace(true) {
             return;
         }

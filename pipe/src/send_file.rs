@@ -1,0 +1,142 @@
+//! [`send_file`]: from a file to a stream, past the program.
+//!
+//! Owns how the disk is waited for: by the blocking pool, on a private pipe, since a splice from a file holds the pipe's
+//! lock while it reads. Knows nothing of files but their descriptor.
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use runtime_core::coop;
+use runtime_core::duplex::{Direction, Held};
+use runtime_core::ends::{Sink, What};
+use runtime_core::ladder::ready;
+use runtime_core::op::pass::Pass;
+use runtime_core::op::poll_add::POLLOUT;
+use runtime_core::op::read::Read;
+use runtime_core::op::{Kind, Rung};
+use runtime_core::submit::submit;
+use runtime_core::sys::{self, pipes};
+use runtime_core::task::spawn_blocking;
+
+use crate::seen;
+use crate::splice::COPY_BYTES;
+use crate::transit::{Drained, PIPE_BYTES, Transit};
+
+/// Sends `len` bytes of a file from `offset` on to a stream, and returns how many there were: fewer when the file ends
+/// before. No other write of the stream comes in between. The file's own position is neither used nor changed.
+///
+/// The bytes go through a private pipe: a thread of the blocking pool fills it with up to 256 KiB by splice(2), and it is
+/// emptied into the stream inline. No thread waits for a slow reader. A file that cannot be spliced, and a stream in blocking
+/// mode, are copied.
+///
+/// # Errors
+///
+/// Those of reading the file and of writing to the stream; `BrokenPipe` when nobody reads, never a SIGPIPE. How much was
+/// sent before is not known then.
+///
+/// # Cancel safety
+///
+/// Any part may have been sent.
+///
+/// # Examples
+///
+/// ```
+/// # runtime_core::exec::Builder::new().build().unwrap().block_on(async {
+/// let (tx, rx) = runtime_pipe::pipe()?;
+/// let file = std::fs::File::open("/proc/self/exe")?;
+/// assert_eq!(runtime_pipe::send_file(&file, 1, 3, &tx).await?, 3);
+/// assert_eq!(rx.read(Vec::with_capacity(9)).await.1, b"ELF");
+/// # std::io::Result::Ok(())
+/// # }).unwrap();
+/// ```
+#[doc(alias = "sendfile")]
+pub async fn send_file<F: AsFd, O: Sink + ?Sized>(file: &F, offset: u64, len: u64, to: &O) -> io::Result<u64> {
+    if len == 0 {
+        return Ok(0);
+    }
+    coop::block_sigpipe();
+    // Jobs may outlive this future, and the caller's file.
+    let file = Arc::new(file.as_fd().try_clone_to_owned()?);
+    let end = to.sink();
+    let blocks = end.what == What::Socket && !sys::is_nonblocking(end.duplex.as_fd())?;
+    let mut held = end.duplex.acquire(Direction::Write).await;
+    held.check()?;
+    let mut held = Some(held);
+    let sent = Cell::new(0);
+    let mut transit = if blocks { None } else { Some(Transit::new()?) };
+    while sent.get() < len {
+        // The kernel's offsets have a sign; the largest number means something else to the ring.
+        let at = offset.checked_add(sent.get()).filter(|at| i64::try_from(*at).is_ok());
+        let at = at.ok_or(io::ErrorKind::InvalidInput)?;
+        let left = usize::try_from(len - sent.get()).unwrap_or(usize::MAX);
+        let Some(pipe) = &mut transit else {
+            let data = read(Arc::clone(&file), at, left.min(COPY_BYTES)).await?;
+            if data.is_empty() {
+                break;
+            }
+            write(&file, &mut held, data, end.what, &sent).await?;
+            continue;
+        };
+        let (ends, from) = (pipe.lend(), Arc::clone(&file));
+        coop::count(Kind::Splice, Rung::Offload);
+        let job = move || pipes::splice_file(from.as_fd(), at, ends.tx.as_fd(), left.min(PIPE_BYTES));
+        match spawn_blocking(job).await.map_err(io::Error::other)? {
+            Ok(0) => {
+                pipe.filled(0);
+                break;
+            }
+            Ok(n) => {
+                pipe.filled(n);
+                // Stuck or not, it is tried again, by a timer.
+                while let Drained::Stuck = pipe.drain(&mut held, &sent).await? {}
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // Not every file can be spliced from.
+            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {
+                transit = None;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(sent.get())
+}
+
+/// Bytes of the file, into `data`'s memory.
+async fn read(file: Arc<OwnedFd>, at: u64, len: usize) -> io::Result<Vec<u8>> {
+    loop {
+        match submit(Read::new(Arc::clone(&file), Vec::with_capacity(len), 0, at)).await {
+            (Ok(_), data, _) => return Ok(data),
+            (Err(error), ..) if error.kind() == io::ErrorKind::Interrupted => {}
+            (Err(error), ..) => return Err(error),
+        }
+    }
+}
+
+/// Writes all of it; `to` is there before and after. Nothing is given back: a file can be read again.
+async fn write(
+    file: &Arc<OwnedFd>,
+    to: &mut Option<Held>,
+    mut data: Vec<u8>,
+    what: What,
+    sent: &Cell<u64>,
+) -> io::Result<()> {
+    let mut skip = 0;
+    while skip < data.len() {
+        let Some(mut held) = to.take() else { unreachable!("the caller brings it") };
+        let result;
+        (result, data, _, held) = submit(Pass::new(Arc::clone(file), held, data, skip, what == What::Socket)).await;
+        match result {
+            Ok(n) => {
+                skip += n;
+                sent.set(sent.get() + n as u64);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = ready(held, POLLOUT).await.1,
+            Err(error) => return Err(seen(error)),
+        }
+        *to = Some(held);
+    }
+    Ok(())
+}

@@ -1,0 +1,428 @@
+//! [`splice`] and [`tee`]: bytes that go from one stream to another without the program seeing them.
+//!
+//! Owns the ladder of these two; knows nothing of which types there are at the ends.
+//!
+//! ```text
+//!            would block                                  both ready           no progress, a number of times
+//!   inline ─────────────▶ look at both ──▶ poll of the one ────────▶ timer ────────────────────────────────▶ copying
+//!      ▲                        that is not ready      │               │
+//!      └───────────────────────────────────────────────┴───────────────┘
+//! ```
+//!
+//! The ring's own SPLICE and TEE are no rung: each of them occupies a kernel thread, and on a non-blocking descriptor they
+//! do not even wait there.
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use runtime_core::coop;
+use runtime_core::duplex::{Direction, Held};
+use runtime_core::ends::{End, Sink, Source, What};
+use runtime_core::fd::{Carry, Origin};
+use runtime_core::ladder::ready;
+use runtime_core::op::pass::Pass;
+use runtime_core::op::poll_add::{POLLIN, POLLOUT};
+use runtime_core::op::read::{NO_OFFSET, Read};
+use runtime_core::op::recv::Recv;
+use runtime_core::op::write::Write;
+use runtime_core::op::{Kind, Rung};
+use runtime_core::receiver;
+use runtime_core::submit::submit;
+use runtime_core::sys::{self, pipes};
+use runtime_core::time::sleep;
+
+use crate::transit::{Drained, PIPE_BYTES, Transit};
+use crate::{Receiver, Sender, is_over, seen};
+
+/// Bytes that are copied at once.
+pub(crate) const COPY_BYTES: usize = 64 << 10;
+/// Tries without progress, although both sides are ready, before bytes are copied.
+const STUCK_BOUND: u32 = 8;
+
+/// Moves up to `len` bytes from one stream to another inside the kernel, and returns the count: at least one, or 0 at the
+/// end of the input. One of the two must be a pipe. A length of 0 is 0 at once.
+///
+/// Fewer than `len` are normal, as with splice(2); [`splice_all`] goes on. What a dropped read or a
+/// standing receive of the input has brought goes first, so reading a header and splicing the rest keeps every byte in
+/// order.
+///
+/// It is a splice(2) on the thread itself, which does not block: between pipes, and between a pipe and a socket in
+/// non-blocking mode, as the runtime's own are. When it would block, the side that is not ready is polled
+/// (`IORING_OP_POLL_ADD`). A socket in blocking mode, and a pair that makes no progress, is copied instead. No kernel worker
+/// is involved in any of this, unlike in `IORING_OP_SPLICE`.
+///
+/// # Errors
+///
+/// Those of splice(2), at once: `InvalidInput` when neither is a pipe or both are ends of the same one. `BrokenPipe` when
+/// nobody reads the output; never a SIGPIPE.
+///
+/// # Cancel safety
+///
+/// Every byte is either still in the input or in the output. Those that were being copied go back to the input.
+///
+/// # Examples
+///
+/// ```
+/// use runtime_pipe::{pipe, splice};
+/// # runtime_core::exec::Builder::new().build().unwrap().block_on(async {
+/// let ((tx, from), (to, rx)) = (pipe()?, pipe()?);
+/// tx.write_all("moved, not copied").await.0?;
+/// assert_eq!(splice(&from, &to, 5).await?, 5);
+/// assert_eq!(rx.read(Vec::with_capacity(64)).await.1, b"moved");
+/// # std::io::Result::Ok(())
+/// # }).unwrap();
+/// ```
+#[doc(alias = "SPLICE_F_NONBLOCK")]
+#[doc(alias = "IORING_OP_SPLICE")]
+pub async fn splice<I: Source + ?Sized, O: Sink + ?Sized>(input: &I, output: &O, len: usize) -> io::Result<usize> {
+    if len == 0 {
+        return Ok(0);
+    }
+    let mut pair = Pair::acquire(input.source(), output.sink()).await?;
+    pair.step(len).await
+}
+
+/// Moves `len` bytes, or all until the end of the input when there are fewer, and returns the count. Nothing else comes in
+/// between on either side. Use `u64::MAX` for everything.
+///
+/// # Errors
+///
+/// Those of [`splice`]; how many bytes were moved before is not known then.
+///
+/// # Cancel safety
+///
+/// As [`splice`]: nothing is lost, but the count is.
+pub async fn splice_all<I: Source + ?Sized, O: Sink + ?Sized>(input: &I, output: &O, len: u64) -> io::Result<u64> {
+    if len == 0 {
+        return Ok(0);
+    }
+    let mut pair = Pair::acquire(input.source(), output.sink()).await?;
+    let mut moved = 0;
+    while moved < len {
+        let want = usize::try_from(len - moved).unwrap_or(usize::MAX);
+        match pair.step(want).await? {
+            0 => break,
+            n => moved += n as u64,
+        }
+    }
+    Ok(moved)
+}
+
+/// Copies up to `len` bytes from one pipe to another without taking them from the first, and returns the count: at least
+/// one, or 0 at the end of the input. A length of 0 is 0 at once. The pages are shared, not copied.
+///
+/// Carried out like [`splice`]; it is tee(2) on the thread itself, and never `IORING_OP_TEE`. Without progress it is tried
+/// again by a timer.
+///
+/// # Errors
+///
+/// Those of tee(2): `InvalidInput` for two ends of one pipe. `BrokenPipe` when nobody reads the output.
+///
+/// # Cancel safety
+///
+/// The bytes stay in the input in any case; they may have been copied.
+#[doc(alias = "IORING_OP_TEE")]
+pub async fn tee(input: &Receiver, output: &Sender, len: usize) -> io::Result<usize> {
+    if len == 0 {
+        return Ok(0);
+    }
+    let mut pair = Pair::acquire(input.source(), output.sink()).await?;
+    pair.tee(len).await
+}
+
+/// Both sides of a move, each held.
+pub(crate) struct Pair {
+    /// Always there between operations.
+    held: Option<(Held, Held)>,
+    from: What,
+    to: What,
+    /// A socket among them is in blocking mode.
+    blocks: bool,
+    /// Memory for copying, kept from one time to the next.
+    spare: Vec<u8>,
+}
+
+/// Whether a splice would be held up by this end's own mode.
+fn blocks(end: End<'_>) -> io::Result<bool> {
+    Ok(end.what == What::Socket && !sys::is_nonblocking(std::os::fd::AsFd::as_fd(&**end.duplex))?)
+}
+
+/// Takes a direction; the usual case needs neither a waker nor a place in a queue.
+async fn take(end: End<'_>, direction: Direction) -> Held {
+    match end.duplex.try_hold(direction) {
+        Some(hold) if coop::has_budget() => hold.keep(),
+        hold => {
+            drop(hold);
+            end.duplex.acquire(direction).await
+        }
+    }
+}
+
+impl Pair {
+    /// Takes both directions, the input first, and tells what a dropped write has left.
+    pub(crate) async fn acquire(from: End<'_>, to: End<'_>) -> io::Result<Self> {
+        // Neither a splice nor a WRITE that the kernel tries inline spares this thread a SIGPIPE.
+        coop::block_sigpipe();
+        let blocks = blocks(from)? || blocks(to)?;
+        let input = take(from, Direction::Read).await;
+        let mut output = take(to, Direction::Write).await;
+        output.check()?;
+        Ok(Self { held: Some((input, output)), from: from.what, to: to.what, blocks, spare: Vec::new() })
+    }
+
+    fn held(&mut self) -> &mut (Held, Held) {
+        self.held.as_mut().expect("between operations both are here")
+    }
+
+    /// Whether one of the two is a pipe, so that a splice needs no other.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.from == What::Pipe || self.to == What::Pipe
+    }
+
+    /// Whether only copying does not block.
+    pub(crate) fn only_copies(&self) -> bool {
+        self.blocks
+    }
+
+    /// Some bytes by way of a private pipe, which is empty before; 0 at the end. `None` when nothing moves.
+    pub(crate) async fn through(&mut self, transit: &mut Transit, moved: &Cell<u64>) -> io::Result<Option<usize>> {
+        if let Some(result) = self.serve(COPY_BYTES).await {
+            let n = result?;
+            moved.set(moved.get() + n as u64);
+            return Ok(Some(n));
+        }
+        let mut stuck = 0;
+        let n = loop {
+            coop::proceed().await;
+            coop::assert_same_process();
+            let (from, _) = self.held();
+            match pipes::splice(from.as_fd(), transit.tx(), PIPE_BYTES) {
+                Ok(0) => return from.take_end().map_or(Ok(Some(0)), Err),
+                Ok(n) => break n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // The private pipe is empty, so it is the input; or it has become ready in between.
+                    if !sys::is_ready(from.as_fd().as_raw_fd(), POLLIN)? {
+                        coop::count(Kind::Splice, Rung::Reissue);
+                        self.wait_for_input().await;
+                        continue;
+                    }
+                    stuck += 1;
+                    if stuck > 2 {
+                        return Ok(None);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        coop::done_inline(Kind::Splice, n);
+        let (from, to) = self.held.take().expect("between operations both are here");
+        transit.filled(n);
+        transit.keep(from);
+        let mut to = Some(to);
+        let result = transit.drain(&mut to, moved).await;
+        let from = transit.release();
+        self.held = to.map(|to| (from, to));
+        match result? {
+            Drained::Empty => Ok(Some(n)),
+            Drained::Stuck => Ok(None),
+        }
+    }
+
+    /// Some bytes, 0 at the end.
+    pub(crate) async fn step(&mut self, len: usize) -> io::Result<usize> {
+        let mut stuck = 0;
+        if let Some(result) = self.serve(len).await {
+            return result;
+        }
+        let is_pipe = self.from == What::Pipe;
+        while stuck < STUCK_BOUND && !self.blocks {
+            coop::proceed().await;
+            coop::assert_same_process();
+            let (from, to) = self.held();
+            match pipes::splice(from.as_fd(), to.as_fd(), len) {
+                // A FIFO that had no writer yet.
+                Ok(0) if is_pipe && !is_over(from.as_fd()) => self.wait_for_input().await,
+                Ok(0) => {
+                    coop::done_inline(Kind::Splice, 0);
+                    return from.take_end().map_or(Ok(0), Err);
+                }
+                Ok(n) => {
+                    coop::done_inline(Kind::Splice, n);
+                    return Ok(n);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.wait(Kind::Splice, &mut stuck).await?;
+                }
+                Err(error) => return Err(seen(error)),
+            }
+        }
+        self.copy(len).await
+    }
+
+    async fn tee(&mut self, len: usize) -> io::Result<usize> {
+        let mut stuck = 0;
+        let (from, _) = self.held();
+        if !from.is_clean() {
+            // What was given back comes first, and is left where it is.
+            let mut data = Vec::with_capacity(len.min(COPY_BYTES));
+            if let Some(result) = from.serve(&mut data, 0, true) {
+                result?;
+                return self.write_copy(data).await;
+            }
+        }
+        loop {
+            coop::proceed().await;
+            coop::assert_same_process();
+            let (from, to) = self.held();
+            match pipes::tee(from.as_fd(), to.as_fd(), len) {
+                // A FIFO that had no writer yet.
+                Ok(0) if !is_over(from.as_fd()) => self.wait_for_input().await,
+                Ok(n) => {
+                    coop::done_inline(Kind::Tee, n);
+                    return Ok(n);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait(Kind::Tee, &mut stuck).await?,
+                Err(error) => return Err(seen(error)),
+            }
+        }
+    }
+
+    /// Writes what stays in the input as well.
+    async fn write_copy(&mut self, mut data: Vec<u8>) -> io::Result<usize> {
+        loop {
+            let (from, mut to) = self.held.take().expect("between operations both are here");
+            let result;
+            (result, data, to) = submit(Write::new(to, data, 0, NO_OFFSET)).await;
+            match result {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => to = ready(to, POLLOUT).await.1,
+                result => {
+                    self.held = Some((from, to));
+                    return result.map_err(seen);
+                }
+            }
+            self.held = Some((from, to));
+        }
+    }
+
+    /// EAGAIN does not say which side: asks both, and waits for the one that is not ready, the input first.
+    async fn wait(&mut self, kind: Kind, stuck: &mut u32) -> io::Result<()> {
+        let (from, to) = self.held();
+        let from_ready = sys::is_ready(from.as_fd().as_raw_fd(), POLLIN)?;
+        let to_ready = sys::is_ready(to.as_fd().as_raw_fd(), POLLOUT)?;
+        if from_ready && to_ready {
+            *stuck += 1;
+            // It may have become ready in between: one more try, and then less and less often.
+            if *stuck > 1 {
+                sleep(Duration::from_micros(50 << (*stuck).min(11))).await;
+            }
+            return Ok(());
+        }
+        coop::count(kind, Rung::Reissue);
+        let (from, to) = self.held.take().expect("between operations both are here");
+        let (result, from, to) = if from_ready {
+            let (result, to) = ready(to, POLLOUT).await;
+            (result, from, to)
+        } else {
+            let (result, from) = ready(from, POLLIN).await;
+            (result, from, to)
+        };
+        self.held = Some((from, to));
+        result.map(drop)
+    }
+
+    /// The error that followed the last bytes, then what the runtime has in its own memory for the input, go first.
+    async fn serve(&mut self, len: usize) -> Option<io::Result<usize>> {
+        let (from, to) = self.held();
+        if let Err(error) = to.check() {
+            return Some(Err(error));
+        }
+        receiver::settle(from).await;
+        if from.is_clean() {
+            return None;
+        }
+        let mut data = Vec::with_capacity(len.min(COPY_BYTES));
+        match from.serve(&mut data, 0, false)? {
+            Ok(0) => Some(Ok(0)),
+            Ok(_) => Some(self.pass(data).await),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// The last rung: READ or RECV, then WRITE or SEND, which wait by themselves.
+    pub(crate) async fn copy(&mut self, len: usize) -> io::Result<usize> {
+        if let Some(result) = self.serve(len).await {
+            return result;
+        }
+        loop {
+            let (from, to) = self.held.take().expect("between operations both are here");
+            let mut data = std::mem::take(&mut self.spare);
+            data.clear();
+            data.reserve_exact(len.min(COPY_BYTES));
+            let (result, data, from) = match self.from {
+                What::Pipe => submit(Read::new(from, data, 0, NO_OFFSET)).await,
+                What::Socket => submit(Recv::new(from, data, 0, 0)).await,
+            };
+            self.held = Some((from, to));
+            match result {
+                Ok(0) => return self.held().0.take_end().map_or(Ok(0), Err),
+                Ok(_) => return self.pass(data).await,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_for_input().await,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn wait_for_input(&mut self) {
+        let (from, to) = self.held.take().expect("between operations both are here");
+        let (_, from) = ready(from, POLLIN).await;
+        self.held = Some((from, to));
+    }
+
+    /// Writes all of what was taken from the input; an error gives the rest back.
+    async fn pass(&mut self, mut data: Vec<u8>) -> io::Result<usize> {
+        let (mut skip, mut moved) = (0, 0);
+        while skip < data.len() {
+            let (mut from, mut to) = self.held.take().expect("between operations both are here");
+            let result;
+            (result, data, from, to) = submit(Pass::new(from, to, data, skip, self.to == What::Socket)).await;
+            self.held = Some((from, to));
+            match result {
+                Ok(n) => skip += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    data = self.wait_for_output(data.split_off(skip)).await;
+                    moved += std::mem::take(&mut skip);
+                }
+                Err(error) => {
+                    let (from, to) = self.held();
+                    from.give_back(&data[skip..]);
+                    if moved + skip == 0 {
+                        return Err(seen(error));
+                    }
+                    // After what was moved: the next write is told.
+                    to.keep_error(seen(error).raw_os_error().unwrap_or(0));
+                    return Ok(moved + skip);
+                }
+            }
+        }
+        self.spare = data;
+        Ok(moved + skip)
+    }
+
+    async fn wait_for_output(&mut self, data: Vec<u8>) -> Vec<u8> {
+        let (from, to) = self.held.take().expect("between operations both are here");
+        let carry = Carry::new(from, data);
+        // An error of the poll shows itself in the write.
+        let (_, to) = ready(to, POLLOUT).await;
+        let (from, data) = carry.into_parts();
+        self.held = Some((from, to));
+        data
+    }
+}

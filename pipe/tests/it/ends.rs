@@ -1,0 +1,209 @@
+//! The ends of a pipe beside reading and writing: attempts, readiness, sizes, vectors, names and conversions.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::process::Command;
+use std::time::Duration;
+
+use runtime::op::{Kind, Rung};
+use runtime::pipe::{Builder, OpenOptions, Receiver, Sender, pipe, splice};
+use runtime::time::timeout;
+
+use super::{pattern, poll_once, read_all, run};
+
+#[test]
+fn attempts_do_not_wait_and_readiness_does() {
+    run(async {
+        let (tx, rx) = pipe().unwrap();
+        assert_eq!(rx.try_read(vec![0; 8]).0.unwrap_err().kind(), ErrorKind::WouldBlock);
+        let mut readable = pin!(rx.readable());
+        assert!(poll_once(readable.as_mut()).await.is_pending());
+        assert_eq!(tx.try_write("abc").0.unwrap(), 3);
+        readable.await.unwrap();
+        assert_eq!(rx.available().unwrap(), 3);
+        let (n, data) = rx.try_read(Vec::with_capacity(8)).into_result().unwrap();
+        assert_eq!((n, &data[..]), (3, &b"abc"[..]));
+        assert_eq!(tx.try_write(vec![0; 1 << 20]).0.unwrap(), tx.capacity().unwrap());
+        assert_eq!(tx.try_write("x").0.unwrap_err().kind(), ErrorKind::WouldBlock);
+        let mut writable = Box::pin(tx.writable());
+        assert!(poll_once(writable.as_mut()).await.is_pending());
+        assert_eq!(rx.try_read(vec![0; 1 << 20]).0.unwrap(), tx.capacity().unwrap());
+        writable.as_mut().await.unwrap();
+        drop(writable);
+        drop(tx);
+        assert_eq!(rx.try_read(vec![0; 8]).0.unwrap(), 0);
+        rx.readable().await.unwrap();
+        let (tx, rx) = pipe().unwrap();
+        drop(rx);
+        assert_eq!(tx.try_write("x").0.unwrap_err().kind(), ErrorKind::BrokenPipe);
+    });
+}
+
+#[test]
+fn sizes_and_packets_are_what_was_asked_for() {
+    run(async {
+        let (tx, rx) = Builder::new().capacity(4096).build().unwrap();
+        assert_eq!((tx.capacity().unwrap(), rx.set_capacity(256 << 10).unwrap()), (4096, 256 << 10));
+        assert_eq!(tx.capacity().unwrap(), 256 << 10);
+        let (tx, rx) = Builder::new().packets(true).build().unwrap();
+        for packet in ["first", "second"] {
+            assert_eq!(tx.write(packet).await.0.unwrap(), packet.len());
+        }
+        assert_eq!(rx.read(Vec::with_capacity(3)).await.1, b"fir", "the rest of the packet is lost");
+        let (to, out) = pipe().unwrap();
+        assert_eq!(splice(&rx, &to, 100).await.unwrap(), 6);
+        assert_eq!(out.read(Vec::with_capacity(100)).await.1, b"second");
+    });
+}
+
+#[test]
+fn vectors_keep_their_order() {
+    run(async {
+        let (tx, rx) = pipe().unwrap();
+        let wrote = tx.write_vectored(vec!["ab".to_owned(), String::new(), "cdef".to_owned()]).await;
+        assert_eq!(wrote.0.unwrap(), 6);
+        let read = rx.read_vectored(vec![Vec::with_capacity(4), Vec::new(), Vec::with_capacity(9)]).await;
+        assert_eq!(read.0.unwrap(), 6);
+        assert_eq!(read.1, [&b"abcd"[..], b"", b"ef"]);
+        // What a dropped read leaves comes first.
+        {
+            let mut read = pin!(rx.read_vectored(vec![vec![0; 1], vec![0; 1]]));
+            assert!(poll_once(read.as_mut()).await.is_pending());
+            tx.write_all("xyz").await.0.unwrap();
+        }
+        assert_eq!(read_all_then(tx, &rx).await, b"xyz");
+    });
+}
+
+async fn read_all_then(tx: Sender, rx: &Receiver) -> Vec<u8> {
+    drop(tx);
+    read_all(rx).await
+}
+
+#[test]
+fn a_small_write_and_read_alone_are_inline() {
+    run(async {
+        let (tx, rx) = pipe().unwrap();
+        for _ in 0..10 {
+            tx.write_all("x").await.0.unwrap();
+            rx.read(vec![0; 4]).await.0.unwrap();
+        }
+        let metrics = runtime::metrics();
+        assert_eq!((metrics.ops(Kind::Write, Rung::Inline), metrics.ops(Kind::Read, Rung::Inline)), (10, 10));
+    });
+}
+
+#[test]
+fn a_blocking_pipe_of_others_is_used_without_changing_its_mode() {
+    run(async {
+        let (their_rx, their_tx) = std::io::pipe().unwrap();
+        let keep = their_rx.try_clone().unwrap();
+        let rx = Receiver::from_owned_fd(OwnedFd::from(their_rx)).unwrap();
+        assert_eq!(rx.try_read(vec![0; 8]).0.unwrap_err().kind(), ErrorKind::WouldBlock);
+        (&their_tx).write_all(b"abc").unwrap();
+        assert_eq!(rx.read(Vec::with_capacity(9)).await.1, b"abc");
+        let tx = Sender::from(OwnedFd::from(their_tx));
+        assert_eq!(tx.try_write(vec![7; 1 << 20]).0.unwrap(), 4096, "as much as surely fits");
+        assert_eq!(rx.read_exact(vec![0; 4096]).await.1, [7; 4096]);
+        let raw = Receiver::from(OwnedFd::from(keep));
+        assert_eq!(raw.try_read(vec![0; 8]).0.unwrap_err().kind(), ErrorKind::WouldBlock, "rather than wait");
+        // A full pipe in blocking mode is spliced into without blocking the thread.
+        while tx.try_write(vec![1; 4096]).0.is_ok() {}
+        let (more, from) = pipe().unwrap();
+        more.write_all("more").await.0.unwrap();
+        let mut waits = pin!(splice(&from, &tx, 4));
+        assert!(poll_once(waits.as_mut()).await.is_pending());
+        assert_eq!(raw.read_exact(vec![0; 65536]).await.1, [1; 65536]);
+        assert_eq!(waits.await.unwrap(), 4);
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        assert_eq!(Receiver::from_owned_fd(file.into()).unwrap_err().kind(), ErrorKind::InvalidInput);
+    });
+}
+
+#[test]
+fn a_child_process_gets_a_blocking_end() {
+    run(async {
+        let (tx, rx) = pipe().unwrap();
+        let mut child = Command::new("cat")
+            .stdin(rx.into_blocking_fd().unwrap())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        runtime::time::sleep(Duration::from_millis(20)).await;
+        tx.write_all("late").await.0.unwrap();
+        drop(tx);
+        let mut said = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!((said.as_str(), child.wait().unwrap().success()), ("late", true));
+    });
+}
+
+/// A FIFO of its own, removed at the end.
+struct Fifo(std::path::PathBuf);
+
+impl Fifo {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("runtime-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        Self(path)
+    }
+}
+
+impl Drop for Fifo {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_reader_waits_for_its_first_writer_and_then_sees_the_end() {
+    run(async {
+        let fifo = Fifo::new("reader");
+        for way in 0..2 {
+            let rx = OpenOptions::new().open_receiver(&fifo.0).await.unwrap();
+            let path = fifo.0.clone();
+            let writer = async move {
+                runtime::time::sleep(Duration::from_millis(20)).await;
+                std::thread::spawn(move || std::fs::OpenOptions::new().write(true).open(path).unwrap().write_all(b"hi"))
+            };
+            let read = async {
+                if way == 0 {
+                    return read_all(&rx).await;
+                }
+                let (to, out) = pipe().unwrap();
+                while splice(&rx, &to, 100).await.unwrap() > 0 {}
+                drop(to);
+                read_all(&out).await
+            };
+            let (read, writer) = futures::join!(read, writer);
+            assert_eq!(read, b"hi");
+            writer.join().unwrap().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_writer_waits_for_a_reader_without_a_thread() {
+    run(async {
+        let fifo = Fifo::new("writer");
+        let options = OpenOptions::new();
+        assert!(timeout(Duration::from_millis(30), options.open_sender(&fifo.0)).await.is_err());
+        let path = fifo.0.clone();
+        let reader = std::thread::spawn(move || std::fs::read(path).unwrap());
+        let tx = options.open_sender(&fifo.0).await.unwrap();
+        tx.write_all(pattern(0, 200_000)).await.0.unwrap();
+        drop(tx);
+        assert!(reader.join().unwrap() == pattern(0, 200_000));
+        let both = OpenOptions::new().read_write(true);
+        let tx = both.open_sender(&fifo.0).await.unwrap();
+        let rx = both.open_receiver(&fifo.0).await.unwrap();
+        tx.write_all("x").await.0.unwrap();
+        assert_eq!(rx.read(Vec::with_capacity(9)).await.1, b"x");
+        let exe = std::env::current_exe().unwrap();
+        assert_eq!(options.open_receiver(&exe).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert!(options.unchecked(true).open_receiver(&exe).await.is_ok());
+        assert_eq!(OpenOptions::new().open_receiver("a\0b").await.unwrap_err().kind(), ErrorKind::InvalidInput);
+    });
+}

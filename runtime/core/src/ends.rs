@@ -1,0 +1,55 @@
+//! The ends of streams that bytes can be moved between without the program seeing them: [`Source`] and [`Sink`].
+//!
+//! Owns what such a move needs to know of an end; knows nothing of how it is done, nor of which types there are.
+
+use std::sync::Arc;
+
+use crate::duplex::Duplex;
+
+/// What an end is, as far as splice(2) makes a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// One end of a pipe, or a FIFO.
+    Pipe,
+    /// A stream socket.
+    Socket,
+}
+
+/// One end of a stream.
+#[derive(Debug, Clone, Copy)]
+pub struct End<'a> {
+    /// Its descriptor, and who uses it.
+    pub duplex: &'a Arc<Duplex>,
+    /// What it is.
+    pub what: What,
+}
+
+/// Where bytes come from: the reading end of a pipe, a stream socket or its reading half.
+///
+/// For the types of this crate; its methods are not part of the interface.
+pub trait Source {
+    /// What the move works on.
+    #[doc(hidden)]
+    fn source(&self) -> End<'_>;
+}
+
+/// Where bytes go: the writing end of a pipe, a stream socket or its writing half.
+///
+/// For the types of this crate; its methods are not part of the interface.
+pub trait Sink {
+    /// What the move works on.
+    #[doc(hidden)]
+    fn sink(&self) -> End<'_>;
+}
+
+impl<T: Source + ?Sized> Source for &T {
+    fn source(&self) -> End<'_> {
+        (**self).source()
+    }
+}
+
+impl<T: Sink + ?Sized> Sink for &T {
+    fn sink(&self) -> End<'_> {
+        (**self).sink()
+    }
+}
