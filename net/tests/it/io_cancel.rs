@@ -279,3 +279,28 @@ fn requests_and_answers_through_both_buffers() {
         assert!(client.join().unwrap() == expected);
     });
 }
+
+#[test]
+fn a_body_behind_a_dropped_exact_read_ends_before_the_next_request() {
+    run(secs(20), async {
+        let (stream, mut peer) = pair().await;
+        // Half of a body of ten came with the head.
+        let mut body = (&b"01234"[..]).chain(&stream).take(10);
+        assert!(start_and_drop(body.read_exact(Vec::with_capacity(10))).await.is_pending());
+        peer.write_all(b"56789GET /secret").unwrap();
+        let mut rest = Vec::new();
+        body.read_to_end(&mut rest).await.unwrap();
+        assert_eq!(String::from_utf8(rest).unwrap(), "56789");
+    });
+}
+
+#[test]
+fn a_large_write_that_is_dropped_in_the_middle_is_told_before_anything_else_is_written() {
+    run(secs(20), async {
+        let (stream, _peer) = pair().await;
+        let mut writer = BufWriter::with_capacity(1024, &stream);
+        assert!(start_and_drop(writer.write_all(vec![1; 32 << 20])).await.is_pending());
+        let error = writer.write_all("next").await.0.unwrap_err();
+        assert!(error.to_string().contains("dropped half-way"), "{error}");
+    });
+}
