@@ -5,6 +5,7 @@ mod support;
 
 mod at;
 mod cursor;
+mod full;
 mod kit;
 mod names;
 mod options;

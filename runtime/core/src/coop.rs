@@ -72,8 +72,12 @@ pub fn zero_copy() -> ZeroCopy {
 }
 
 /// Whether the kernel has this opcode, as far as its number is below 64.
+///
+/// # Panics
+///
+/// Outside a runtime: that there is none must not look like an old kernel.
 pub fn has_opcode(code: u8) -> bool {
-    let opcodes = context::with(|cx| cx.driver.ring().borrow().features().opcodes).unwrap_or(0);
+    let opcodes = context::expect(|cx| cx.driver.ring().borrow().features().opcodes);
     code < 64 && opcodes & 1 << code != 0
 }
 

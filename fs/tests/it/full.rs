@@ -1,0 +1,80 @@
+//! A file system that is full: on a tmpfs of 256 KiB in a mount namespace of the test's own, or where that may not be made,
+//! on /dev/full alone, which the test `at` covers as well.
+
+use std::io::ErrorKind;
+use std::process::Command;
+use std::time::Duration;
+
+use runtime::fs::{self, File};
+use runtime::io::{AsyncWrite, BufResult};
+
+use crate::kit::everywhere;
+use crate::support::{am_child, watchdog};
+
+const NAME: &str = "full::a_full_file_system_is_said_to_be_full_and_works_again";
+
+#[test]
+fn a_full_file_system_is_said_to_be_full_and_works_again() {
+    if am_child(NAME) {
+        let dir = std::env::var("RUNTIME_TEST_TINY").unwrap();
+        return everywhere(|| on(std::path::Path::new(&dir).to_owned()));
+    }
+    let _watchdog = watchdog(Duration::from_secs(60));
+    let dir = tempfile::tempdir().unwrap();
+    let exe = std::env::current_exe().unwrap();
+    let mount = "mount -t tmpfs -o size=256k none \"$RUNTIME_TEST_TINY\" || exit 99; exec \"$0\" \"$@\"";
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", mount])
+        .arg(exe)
+        .args(["--exact", NAME, "--nocapture", "--test-threads=1"])
+        .env("RUNTIME_TEST_CHILD", NAME)
+        .env("RUNTIME_TEST_TINY", dir.path())
+        .output();
+    let may_not = |output: &std::process::Output| {
+        let text = String::from_utf8_lossy(&output.stderr);
+        output.status.code() == Some(99) || text.starts_with("unshare")
+    };
+    match output {
+        Ok(output) if !may_not(&output) => {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "it ran");
+        }
+        refused => {
+            eprintln!("no tmpfs of 256 KiB here, so /dev/full stands in: {refused:?}");
+            everywhere(|| async {
+                let BufResult(result, data) = fs::write("/dev/full", "x").await;
+                assert_eq!((result.unwrap_err().kind(), data), (ErrorKind::StorageFull, "x"));
+            });
+        }
+    }
+}
+
+async fn on(dir: std::path::PathBuf) {
+    let path = dir.join("file");
+    let data: Vec<u8> = (0..1_000_000u32).map(|i| (i % 251) as u8).collect();
+    for _ in 0..10 {
+        let mut file = File::create(&path).await.unwrap();
+        // What fits is written first, a short write; then it is full. All of the buffer comes back.
+        let BufResult(result, back) = file.write_all_at(data.clone(), 0).await;
+        let error = result.unwrap_err();
+        assert_eq!((error.kind(), error.raw_os_error()), (ErrorKind::StorageFull, Some(28)));
+        assert!(back == data);
+        let written = std::fs::read(&path).unwrap();
+        assert!(written.len() > 100_000 && data.starts_with(&written));
+        let BufResult(result, _) = file.write_all(vec![1; written.len() + 1]).await;
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::StorageFull);
+        assert_eq!(file.stream_position().await.unwrap(), written.len() as u64, "where the writing stopped");
+        assert_eq!(file.allocate(0, 1_000_000).await.unwrap_err().kind(), ErrorKind::StorageFull);
+        let BufResult(result, back) = file.write_all_at_sync(data.clone(), 0).await;
+        assert_eq!((result.unwrap_err().kind(), back.len()), (ErrorKind::StorageFull, data.len()));
+        let BufResult(result, back) = fs::write(dir.join("other"), data.clone()).await;
+        assert_eq!((result.unwrap_err().kind(), back.len()), (ErrorKind::StorageFull, data.len()));
+        // With room it goes on.
+        file.set_len(0).await.unwrap();
+        file.write_all_at("fits", 0).await.0.unwrap();
+        file.sync_all().await.unwrap();
+        file.close().await.unwrap();
+        assert_eq!(fs::read(&path).await.unwrap(), b"fits");
+        fs::remove_file(dir.join("other")).await.unwrap();
+    }
+}
