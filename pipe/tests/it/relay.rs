@@ -204,3 +204,21 @@ fn pipes_are_relayed_by_their_halves() {
         assert!(all == pattern(8, 300_000) && peer.join().unwrap() == pattern(9, 200_000));
     });
 }
+
+#[test]
+fn what_was_in_a_private_pipe_goes_back_to_where_it_came_from() {
+    run(async {
+        let ((a, client), (b, server)) = (connected().await, connected().await);
+        let up = pattern(11, 24 << 20);
+        let client = talk(client, up.clone(), 1 << 20);
+        let way = Relay::new().splice();
+        // Nobody reads at the other side: the private pipe is full when the relay is dropped, again and again.
+        for _ in 0..5 {
+            assert!(timeout(Duration::from_millis(60), way.run(&a, &b)).await.is_err());
+        }
+        let server = talk(server, Vec::new(), 1);
+        way.run(&a, &b).await.unwrap();
+        assert!(client.join().unwrap().is_empty());
+        assert!(server.join().unwrap() == up);
+    });
+}

@@ -427,12 +427,15 @@ fn an_operation_that_is_over_but_was_never_polled_again_is_not_waited_for() {
         let mut kept: Option<Pin<Box<dyn Future<Output = ()>>>> = None;
         rt.block_on(async {
             let (tx, rx) = pipe().unwrap();
-            tx.write_all("data").await.0.unwrap();
+            let tx = std::rc::Rc::new(tx);
+            let kept_tx = std::rc::Rc::clone(&tx);
             let mut read: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move {
                 rx.read(vec![0; 8]).await.0.unwrap();
-                drop(tx);
+                drop(kept_tx);
             });
+            // Before there is anything, so that it goes to the ring.
             assert!(poll_once(read.as_mut()).is_pending());
+            tx.write_all("data").await.0.unwrap();
             runtime::task::yield_now().await;
             runtime::task::yield_now().await;
             if round % 2 == 0 {

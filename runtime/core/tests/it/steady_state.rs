@@ -18,11 +18,18 @@ fn operations_allocate_nothing() {
         let rt = runtime::Runtime::new().unwrap();
         rt.block_on(async {
             let (tx, rx) = pipe().unwrap();
+            let (other_tx, other_rx) = pipe().unwrap();
             let (mut out, mut back) = (vec![7u8; 64], Vec::with_capacity(64));
             let mut before = 0;
             for round in 0..2_000 {
                 if round == 1_000 {
                     before = alloc::calls();
+                }
+                if round < 1_000 {
+                    // Two at a time make batches, which go to the ring; alone most writes are inline. Both are warm then.
+                    let reads = futures::future::join(other_rx.read(vec![0; 8]), rx.read(vec![0; 8]));
+                    let writes = futures::future::join(other_tx.write("a"), tx.write("b"));
+                    futures::join!(reads, writes);
                 }
                 let (read, wrote) = futures::join!(rx.read(back), tx.write_all(out));
                 assert_eq!(read.0.unwrap(), 64);
