@@ -11,6 +11,7 @@
 //! The bytes stay in their sources until they are consumed, and the seam is gone with the tail. So a chain holds as much
 //! as is waited for, however long the second source is, and the sources can be had back at any time.
 
+use std::fmt;
 use std::io;
 
 use super::read::believable;
@@ -40,7 +41,6 @@ use crate::buf::{BufResult, IoBufMut};
 /// # std::io::Result::Ok(())
 /// # }).unwrap();
 /// ```
-#[derive(Debug)]
 pub struct Chain<A, B> {
     first: A,
     second: B,
@@ -169,5 +169,15 @@ impl<A: AsyncBufRead, B: AsyncBufRead> AsyncBufRead for Chain<A, B> {
             let beyond = self.pass_seam(n);
             self.second.consume(beyond);
         }
+    }
+}
+
+impl<A: fmt::Debug, B: fmt::Debug> fmt::Debug for Chain<A, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chain")
+            .field("first", &self.first)
+            .field("second", &self.second)
+            .field("first_ended", &self.first_ended)
+            .finish_non_exhaustive()
     }
 }

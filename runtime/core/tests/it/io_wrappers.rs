@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use runtime::io::prelude::*;
-use runtime::io::{BufReader, BufResult, BufWriter, IoBuf, IoBufMut};
+use runtime::io::{BufReader, BufResult, BufWriter, IoBuf, IoBufMut, repeat};
 
 use crate::alloc::live;
 use crate::io_script::{Fail, INTERRUPT, Move, Script, Step, Wait, drive, insist, polls, sink, source};
@@ -97,6 +97,14 @@ fn a_chain_is_read_on_from_the_middle_of_its_seam() {
         AsyncBufRead::consume(&mut chain, taken);
         assert_eq!(rest_of(&mut chain), b"two\nthree"[taken..], "after {taken} bytes");
     }
+}
+
+#[test]
+fn a_chain_prints_none_of_the_bytes_that_pass() {
+    let mut chain = BufReader::new(repeat(b'x').take(2)).chain(BufReader::new(repeat(b'y').take(2)));
+    drive(chain.read_until_max(b'!', 3, &mut Vec::new())).unwrap_err();
+    assert_eq!(chain.buffer(), b"xxyy");
+    assert!(!format!("{chain:?}").contains('['), "{chain:?}");
 }
 
 // ---- take -------------------------------------------------------------------------------------------------------------
