@@ -10,16 +10,16 @@
 //! |---|---|---|
 //! | L0 | `buf` `cpus` `fd` `lock` `sys` | memory, CPUs, descriptors, system calls |
 //! | L1 | `pooled` | received bytes in memory that the kernel picks |
-//! | L1 | `op` | one file per operation |
-//! | L2 | `ring` `slot` `wake` `wait` `spin` `time_queue` `metrics` `pool` | the parts, none of which knows another |
-//! | L3 | `driver` `run_queue` | ring and slots together; tasks as the loop sees them |
-//! | L4 | `crew` | the threads that belong together, and their stop token |
-//! | L5 | `context` | one of each, and the thread's pointer to it |
-//! | L6 | `cell` | tasks: a future, its output and who waits for it |
-//! | L7 | `submit` `duplex` `open_file` `task` `time` `coop` `local` `local_key` `fixed` | futures |
-//! | L7 | `receiver` | standing receives |
-//! | L8 | `exec` `ladder` `probe` `io` `foreign` `ends` | the run loop, threads, shutdown, reports; the arm rung; traits and what is built on them; descriptors of others; what can be spliced |
-//! | L9 | `signal` `testing` | signals; hooks for tests |
+//! | L2 | `op` | one file per operation |
+//! | L3 | `ring` `slot` `wake` `wait` `spin` `time_queue` `metrics` `pool` | the parts, none of which knows another |
+//! | L4 | `driver` `run_queue` | ring and slots together; tasks as the loop sees them |
+//! | L5 | `crew` | the threads that belong together, and their stop token |
+//! | L6 | `context` | one of each, and the thread's pointer to it |
+//! | L7 | `cell` | tasks: a future, its output and who waits for it |
+//! | L8 | `submit` `duplex` `open_file` `task` `time` `coop` `local` `local_key` `fixed` | futures |
+//! | L9 | `receiver` | standing receives |
+//! | L10 | `exec` `ladder` `probe` `io` `foreign` `ends` | the run loop, threads, shutdown, reports; the arm rung; traits and what is built on them; descriptors of others; what can be spliced |
+//! | L11 | `signal` `testing` | signals; hooks for tests |
 //!
 //! # Invariants
 //!
