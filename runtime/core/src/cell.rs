@@ -291,6 +291,7 @@ fn is_home(cx: &Context, header: &Header) -> bool {
 #[cold]
 fn wake_from_afar(task: TaskPtr, header: &Header) {
     let Some(door) = &header.door else { return };
+    context::with(|cx| cx.driver.count_answer());
     if header.state.begin_arrival() {
         let door = Arc::clone(door);
         // SAFETY: counted by `begin_arrival`.

@@ -70,7 +70,7 @@ impl Context {
         // Asked for once, so that the answer is the parent's.
         sys::same_process();
         let ring = Ring::new(setup)?;
-        let door = Arc::new(Door::new(is_current).map_err(|error| StartError::wake(&error))?);
+        let door = Arc::new(Door::new(is_home_or_answers).map_err(|error| StartError::wake(&error))?);
         let driver = Driver::new(ring, door.event_fd(), setup.pool);
         Ok(Rc::new_cyclic(|this| Self {
             driver,
@@ -275,6 +275,18 @@ fn outside() -> ! {
 /// Whether this thread runs the runtime of this ring.
 pub(crate) fn is_current(id: RingId) -> bool {
     with(|cx| cx.id() == id).unwrap_or(false)
+}
+
+/// Like [`is_current`], for wakes: of a thread that runs another runtime, it is an answer.
+fn is_home_or_answers(id: RingId) -> bool {
+    with(|cx| {
+        let is_home = cx.id() == id;
+        if !is_home {
+            cx.driver.count_answer();
+        }
+        is_home
+    })
+    .unwrap_or(false)
 }
 
 /// Whether this thread runs any runtime.

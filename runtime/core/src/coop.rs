@@ -57,6 +57,7 @@ pub fn prefers_inline() -> bool {
 pub fn done_inline(kind: Kind, bytes: usize) {
     context::with(|cx| {
         cx.driver.counters.op(kind, Rung::Inline);
+        cx.driver.count_answer();
         cx.spend(bytes);
     });
 }

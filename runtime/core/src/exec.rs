@@ -535,7 +535,7 @@ fn spin(cx: &Context, until_ns: u64) -> bool {
     loop {
         for _ in 0..SPINS_PER_CLOCK {
             if cx.driver.look() != Look::Nothing || cx.door.handshake().is_notified() {
-                cx.spin.found(sys::monotonic_ns() - began_ns, began_ns);
+                cx.spin.found(sys::monotonic_ns() - began_ns, began_ns, cx.driver.answers());
                 cx.driver.counters.spins_won.add(1);
                 if cx.driver.look() != Look::Nothing {
                     visit(cx, Wait::No);

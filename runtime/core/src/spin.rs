@@ -41,6 +41,8 @@ pub(crate) struct Spin {
     off_until_ns: Cell<u64>,
     watch_at_ns: Cell<u64>,
     preemptions: Cell<u64>,
+    /// What had gone out when work came the last time.
+    answers: Cell<u64>,
 }
 
 /// What to do instead of falling asleep at once.
@@ -66,6 +68,7 @@ impl Spin {
             off_until_ns: Cell::new(0),
             watch_at_ns: Cell::new(0),
             preemptions: Cell::new(0),
+            answers: Cell::new(0),
         }
     }
 
@@ -107,10 +110,12 @@ impl Spin {
         self.note(lasted_ns <= self.limit_ns);
     }
 
-    /// Work came after this time of looking for it.
-    pub(crate) fn found(&self, after_ns: u64, now_ns: u64) {
-        // Beyond half of the limit a sleep would have cost less.
-        if after_ns > self.limit_ns / 2 {
+    /// Work came after this time of looking for it. `answers` changes whenever something goes out.
+    pub(crate) fn found(&self, after_ns: u64, now_ns: u64, answers: u64) {
+        // Beyond half of the limit a sleep would have cost less. And who comes without having been answered waits for
+        // nobody: a sleep gathers more of them, connections of a burst for example.
+        let is_answered = self.answers.replace(answers) != answers;
+        if after_ns > self.limit_ns / 2 || !is_answered {
             return self.failed(now_ns);
         }
         self.note(true);
@@ -192,15 +197,24 @@ mod tests {
     #[test]
     fn a_late_find_is_a_failure_and_a_soon_one_restores_the_bound() {
         let spin = ready();
-        spin.found(60_000, 1);
+        spin.found(60_000, 1, 1);
         assert_eq!(spin.plan(1), Plan::SpinUntil(50_001));
-        spin.found(20_000, 1);
+        spin.found(20_000, 1, 2);
         assert_eq!(spin.plan(1), Plan::SpinUntil(100_001));
-        for _ in 0..100 {
-            spin.found(20_000, 1);
-            spin.found(60_000, 1);
+        for n in 0..100 {
+            spin.found(20_000, 1, 10 + 2 * n);
+            spin.found(60_000, 1, 11 + 2 * n);
         }
         assert_ne!(spin.plan(1), Plan::Sleep, "never three in a row");
+    }
+
+    #[test]
+    fn work_that_nobody_waited_for_switches_it_off() {
+        let spin = ready();
+        for _ in 0..4 {
+            spin.found(5_000, 1, 7);
+        }
+        assert_eq!(spin.plan(1), Plan::Sleep);
     }
 
     #[test]

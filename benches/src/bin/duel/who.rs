@@ -10,7 +10,7 @@ use runtime_limit::args::Args;
 pub(crate) const SERVER_CORE: usize = 0;
 
 /// Name, program, further arguments. The tuned peers have our flags on their ring.
-const KNOWN: [(&str, &str, &[&str]); 14] = [
+const KNOWN: [(&str, &str, &[&str]); 15] = [
     ("limit", "limit", &[]),
     ("multi", "limit", &["mode=multi"]),
     ("single", "limit", &["mode=single"]),
@@ -18,6 +18,7 @@ const KNOWN: [(&str, &str, &[&str]); 14] = [
     ("ours", "ours", &[]),
     // Only for `echo`.
     ("ours-pooled", "ours", &["pooled=true"]),
+    ("ours-pooled-parks", "ours", &["pooled=true", "spin=off"]),
     // Only for `echo`; on the server's core, as all are.
     ("ours-two", "ours", &["threads=2"]),
     ("ours-parks", "ours", &["spin=off"]),
