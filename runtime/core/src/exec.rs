@@ -510,6 +510,8 @@ fn plan_by_the_record(cx: &Context) -> Plan {
     let plan = cx.spin.plan(now_ns);
     if matches!(plan, Plan::SpinUntil(_))
         && (!cx.driver.shows_completions()
+            // What is queued counts when it is submitted, which is next.
+            || !cx.spin.has_answered(cx.driver.answers()) && cx.driver.look() == Look::Nothing
             || RUNNING.load(Ordering::Relaxed) > cpus::of_process()
             || sys::has_cpu_quota()
             || cx.spin.wants_to_watch(now_ns) && !cx.spin.watch(now_ns, sys::preemptions()))
@@ -535,7 +537,7 @@ fn spin(cx: &Context, until_ns: u64) -> bool {
     loop {
         for _ in 0..SPINS_PER_CLOCK {
             if cx.driver.look() != Look::Nothing || cx.door.handshake().is_notified() {
-                cx.spin.found(sys::monotonic_ns() - began_ns, began_ns, cx.driver.answers());
+                cx.spin.found(sys::monotonic_ns() - began_ns, began_ns);
                 cx.driver.counters.spins_won.add(1);
                 if cx.driver.look() != Look::Nothing {
                     visit(cx, Wait::No);
