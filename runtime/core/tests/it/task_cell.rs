@@ -198,7 +198,7 @@ fn a_forgotten_operation_wakes_nobody_it_could_hurt() {
     Runtime::new().unwrap().block_on(async {
         // Its task is over when the operation completes, and another has its place.
         spawn(async {
-            let mut operation = Box::pin(submit(runtime::op::nop::Nop));
+            let mut operation = submit(runtime::op::nop::Nop);
             assert!(kit::poll_once(&mut operation).await.is_pending());
             std::mem::forget(operation);
         })
