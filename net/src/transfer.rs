@@ -98,7 +98,7 @@ pub(crate) async fn read_vectored<B: IoBufMut>(duplex: &Arc<Duplex>, mut bufs: V
     loop {
         match serve_vectored(&mut held, &mut bufs) {
             Served::Done(result) => return BufResult(result, bufs),
-            Served::Nothing => receiver::filled(&held).await,
+            Served::Nothing => receiver::filled(&mut held).await,
             Served::Nobody => break,
         }
     }

@@ -160,8 +160,8 @@ impl<'a, B: IoBufMut> Receive<'a, B> {
     }
 
     /// The standing receive has nothing yet.
-    fn wait(&mut self, held: Held, buf: B, task: &mut Task<'_>) -> Poll<BufResult<usize, B>> {
-        let ready = receiver::poll_filled(&held, task).is_ready();
+    fn wait(&mut self, mut held: Held, buf: B, task: &mut Task<'_>) -> Poll<BufResult<usize, B>> {
+        let ready = receiver::poll_filled(&mut held, task).is_ready();
         self.rare = Some(Box::new(Rare::Standing(held)));
         self.buf = Some(buf);
         if ready {
@@ -194,7 +194,7 @@ impl<'a, B: IoBufMut> Receive<'a, B> {
         if let Some(Rare::Standing(held)) = self.rare.as_deref_mut() {
             receiver::stop_waiting(held);
             if let Some(buf) = self.buf.as_ref().filter(|_| self.at > 0) {
-                held.keep_data(&buf::bytes(buf)[..self.at]);
+                held.give_back(&buf::bytes(buf)[..self.at]);
             }
         }
     }

@@ -10,6 +10,7 @@ mod backlog;
 mod cancel;
 mod dispatch;
 mod end;
+mod handover;
 mod io_cancel;
 mod io_copy;
 mod limits;

@@ -272,6 +272,8 @@ impl Runtime {
         let _entered = context::enter(cx);
         let _sigpipe = KeepSigpipe::new(cx);
         let _running = Running::new();
+        // Before the future, so that it comes after the end of that, however it ends.
+        let _settled = Settled(cx);
         let mut future = pin!(future);
         let mut task = Task::from_waker(&self.waker);
         cx.door.wake_root();
@@ -282,7 +284,6 @@ impl Runtime {
                 let polled = future.as_mut().poll(&mut task);
                 cx.end_stretch(began);
                 if let Poll::Ready(output) = polled {
-                    settle(cx);
                     return output;
                 }
             }
@@ -595,6 +596,22 @@ fn visit(cx: &Context, wait: Wait) {
         panic!("io_uring_enter failed: {error}");
     }
     task::resume(cx.driver.act());
+}
+
+/// Does [`settle`] at the end of a `block_on`.
+struct Settled<'a>(&'a Context);
+
+impl Drop for Settled<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return settle(self.0);
+        }
+        if sys::same_process()
+            && let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| settle(self.0)))
+        {
+            crate::driver::drop_quietly(panic);
+        }
+    }
 }
 
 /// What was cancelled meanwhile is sent off and settled, and what was received ahead is given to its streams, which may go

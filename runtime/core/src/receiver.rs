@@ -254,12 +254,23 @@ pub enum Served {
     Done(io::Result<usize>),
 }
 
+/// The home of the direction that is held. One elsewhere would be asked for it before it is held: it is held by a future
+/// that waits there then, and is polled here.
+#[track_caller]
+fn home_here(held: &Held, cx: &Context) -> Option<*const crate::duplex::Home> {
+    let home = held.duplex().home(cx.id());
+    if home.is_none() && held.duplex().is_homed() {
+        state::elsewhere();
+    }
+    home
+}
+
 /// Serves a read from what a standing receive has brought, behind the first `at` bytes of the buffer. `peek` leaves it
 /// there. Residue goes first: see [`Held::serve`].
 pub fn serve<B: IoBufMut>(held: &Held, buf: &mut B, at: usize, peek: bool) -> Served {
     // SAFETY: not kept beyond this call.
     let cx = unsafe { context::borrow() };
-    let Some(home) = held.duplex().home(cx.id()) else { return Served::Nobody };
+    let Some(home) = home_here(held, cx) else { return Served::Nobody };
     // SAFETY: this ring is its home, and the direction is held, so what is there stays.
     let receiver = unsafe { Receiver::at(home) };
     let mut taken = 0;
@@ -285,10 +296,14 @@ pub fn serve<B: IoBufMut>(held: &Held, buf: &mut B, at: usize, peek: bool) -> Se
 }
 
 /// Ready when there is something to [`serve`].
-pub fn poll_filled(held: &Held, task: &mut Task<'_>) -> Poll<()> {
+pub fn poll_filled(held: &mut Held, task: &mut Task<'_>) -> Poll<()> {
     // SAFETY: not kept beyond this call.
     let cx = unsafe { context::borrow() };
-    let Some(home) = held.duplex().home(cx.id()) else { return Poll::Ready(()) };
+    let Some(home) = home_here(held, cx) else {
+        // Its runtime ended, and left to the stream what there was.
+        held.look();
+        return Poll::Ready(());
+    };
     // SAFETY: as in `serve`.
     let receiver = unsafe { Receiver::at(home) };
     receiver.poll_filled(cx, task)
@@ -309,7 +324,7 @@ pub fn stop_waiting(held: &Held) {
 /// # Cancel safety
 ///
 /// Takes nothing.
-pub async fn filled(held: &Held) {
+pub async fn filled(held: &mut Held) {
     poll_fn(|task| poll_filled(held, task)).await;
 }
 
@@ -322,7 +337,7 @@ pub async fn settle(held: &mut Held) {
     poll_fn(|task| {
         // SAFETY: not kept beyond this call.
         let cx = unsafe { context::borrow() };
-        let Some(home) = held.duplex().home(cx.id()) else { return Poll::Ready(()) };
+        let Some(home) = home_here(held, cx) else { return Poll::Ready(()) };
         // SAFETY: as in `serve`.
         let receiver = unsafe { Receiver::at(home) };
         receiver.set_waker(cx, task.waker());

@@ -90,6 +90,11 @@ impl Duplex {
         (ring == here).then(|| self.home.load(Ordering::Relaxed).cast_const())
     }
 
+    /// Whether the reading direction has a home, wherever.
+    pub(crate) fn is_homed(&self) -> bool {
+        self.side(Direction::Read).homed
+    }
+
     /// Gives the reading direction, which the caller holds, a home.
     ///
     /// # Safety

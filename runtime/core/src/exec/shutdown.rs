@@ -41,6 +41,8 @@ pub(super) fn shutdown(cx: &Context, limit: Duration, jobs_limit: Duration) -> u
         contained(|| receive(cx, arrival));
     }
     drop_timers(cx);
+    // Once more, for what destructors of the late ones have begun.
+    end_residents(cx);
     cx.driver.in_flight() as usize
 }
 

@@ -42,8 +42,9 @@ unsafe impl<B: IoBuf, F: Origin> Op for Send<B, F> {
 
     fn orphan(self, cqe: Cqe) {
         let enough = if self.flags & libc::MSG_WAITALL != 0 { self.buf.init_len() - self.skip } else { 0 };
+        let skip = self.skip;
         let (result, _buf, mut origin) = self.complete(cqe);
-        keep_failure(&mut origin, result, enough);
+        keep_rest_failure(&mut origin, result, enough, skip);
     }
 }
 
@@ -53,6 +54,16 @@ pub(super) fn keep_failure<F: Origin>(origin: &mut F, result: io::Result<usize>,
         Ok(n) if n < enough => origin.keep_short_write(),
         Ok(_) => {}
         Err(error) => origin.keep_error(error.raw_os_error().unwrap_or(libc::EIO)),
+    }
+}
+
+/// As [`keep_failure`], of a write behind a part of `skip` bytes, which may have hidden a reset behind its count: this one
+/// was told EPIPE then, and the kernel tells the reset to nobody any more.
+pub(super) fn keep_rest_failure<F: Origin>(origin: &mut F, result: io::Result<usize>, enough: usize, skip: usize) {
+    let broken = result.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EPIPE));
+    keep_failure(origin, result, enough);
+    if broken && skip > 0 {
+        origin.keep_short_write();
     }
 }
 

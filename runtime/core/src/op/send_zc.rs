@@ -8,7 +8,7 @@ use io_uring::{opcode, squeue, types};
 use std::io;
 
 use super::read::MAX_BYTES;
-use super::send::keep_failure;
+use super::send::keep_rest_failure;
 use super::{Cqe, Kind, Notified};
 use crate::buf::{self, IoBuf};
 use crate::fd::Origin;
@@ -101,7 +101,9 @@ unsafe impl<B: IoBuf, F: Origin> Notified for SendZc<B, F> {
         let origin = unsafe { &mut *origin }.take();
         // Wakes whoever waits for the direction, and comes last: that may end this very operation.
         if let Some(mut origin) = origin {
-            keep_zc_failure(&mut origin, result, enough);
+            // SAFETY: as above.
+            let skip = unsafe { (*this).skip };
+            keep_zc_failure(&mut origin, result, enough, skip);
         }
     }
 
@@ -111,18 +113,18 @@ unsafe impl<B: IoBuf, F: Origin> Notified for SendZc<B, F> {
     }
 
     fn orphan(self, cqe: Cqe) {
-        let enough = self.enough;
+        let (enough, skip) = (self.enough, self.skip);
         if let Sent { result, origin: Some(mut origin), .. } = self.complete(cqe) {
-            keep_zc_failure(&mut origin, result, enough);
+            keep_zc_failure(&mut origin, result, enough, skip);
         }
     }
 }
 
-/// As [`keep_failure`]; that zero-copy is not to be had here is nothing that a later write has to hear of, since a plain
+/// As [`keep_rest_failure`]; that zero-copy is not to be had here is nothing that a later write has to hear of, since a plain
 /// one may do.
-fn keep_zc_failure<F: Origin>(origin: &mut F, result: io::Result<usize>, enough: u32) {
+fn keep_zc_failure<F: Origin>(origin: &mut F, result: io::Result<usize>, enough: u32, skip: usize) {
     let is_about_zero_copy = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP));
     if !result.as_ref().is_err_and(is_about_zero_copy) {
-        keep_failure(origin, result, enough as usize);
+        keep_rest_failure(origin, result, enough as usize, skip);
     }
 }

