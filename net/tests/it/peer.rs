@@ -246,8 +246,9 @@ impl Drop for Shell {
     }
 }
 
-/// Resident memory of this process in bytes.
+/// Anonymous memory of this process that is resident: code that is read in for the first time is none.
 pub(crate) fn resident() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("known since Linux 4.5");
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
 }
