@@ -106,7 +106,7 @@ pub(crate) async fn read_vectored<B: IoBufMut>(duplex: &Arc<Duplex>, mut bufs: V
         let result;
         (result, bufs, held) = submit(RecvVectored::new(held, bufs)).await;
         match result {
-            Ok(0) => return BufResult(held.take_end().map_or(Ok(0), Err), bufs),
+            Ok(0) => return BufResult(held.take_end(false).map_or(Ok(0), Err), bufs),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = ready(held, POLLIN).await.1,
             result => return BufResult(result, bufs),

@@ -199,7 +199,7 @@ impl Pair {
             coop::assert_same_process();
             let (from, _) = self.held();
             match pipes::splice(from.as_fd(), transit.tx(), PIPE_BYTES) {
-                Ok(0) => return from.take_end().map_or(Ok(Some(0)), Err),
+                Ok(0) => return from.take_end(false).map_or(Ok(Some(0)), Err),
                 Ok(n) => break n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -247,7 +247,7 @@ impl Pair {
                 Ok(0) if is_pipe && !is_over(from.as_fd()) => self.wait_for_input().await,
                 Ok(0) => {
                     coop::done_inline(Kind::Splice, 0);
-                    return from.take_end().map_or(Ok(0), Err);
+                    return from.take_end(false).map_or(Ok(0), Err);
                 }
                 Ok(n) => {
                     coop::done_inline(Kind::Splice, n);
@@ -370,7 +370,7 @@ impl Pair {
             };
             self.held = Some((from, to));
             match result {
-                Ok(0) => return self.held().0.take_end().map_or(Ok(0), Err),
+                Ok(0) => return self.held().0.take_end(false).map_or(Ok(0), Err),
                 Ok(_) => return self.pass(data).await,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_for_input().await,

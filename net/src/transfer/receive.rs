@@ -149,7 +149,7 @@ impl<'a, B: IoBufMut> Receive<'a, B> {
     ) -> Poll<BufResult<usize, B>> {
         let result = match result {
             // The end of the stream, or an error that the kernel has told a dropped write and tells nobody again.
-            Ok(0) => held.take_end().map_or(Ok(0), Err),
+            Ok(0) => held.take_end(self.extent == Extent::Peek).map_or(Ok(0), Err),
             result => result,
         };
         match self.settle(result) {

@@ -11,6 +11,7 @@ mod cancel;
 mod dispatch;
 mod end;
 mod handover;
+mod handover_walk;
 mod io_cancel;
 mod io_copy;
 mod limits;

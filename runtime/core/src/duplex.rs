@@ -280,10 +280,11 @@ impl Duplex {
         Some(Ok(data))
     }
 
-    /// The error to tell instead of the end of the stream, if a dropped write was told one; once.
+    /// The error to tell instead of the end of the stream, if a dropped write was told one; once. `peek` leaves it.
     #[cold]
-    pub(crate) fn take_end(&self) -> Option<io::Error> {
-        let end = self.side(Direction::Read).rare.as_mut().and_then(|rare| rare.residue.end.take());
+    pub(crate) fn take_end(&self, peek: bool) -> Option<io::Error> {
+        let mut side = self.side(Direction::Read);
+        let end = side.rare.as_mut().and_then(|rare| if peek { rare.residue.end } else { rare.residue.end.take() });
         end.map(io::Error::from_raw_os_error)
     }
 
@@ -481,10 +482,10 @@ impl Held {
         }
     }
 
-    /// The error to tell instead of the end of the stream, if a dropped write was told one; once.
+    /// The error to tell instead of the end of the stream, if a dropped write was told one; once. `peek` leaves it.
     #[cold]
-    pub fn take_end(&self) -> Option<io::Error> {
-        self.duplex.take_end()
+    pub fn take_end(&self, peek: bool) -> Option<io::Error> {
+        self.duplex.take_end(peek)
     }
 
     /// Whether no dropped operation had left anything when the direction was taken, nor has one of this holder since.

@@ -32,7 +32,7 @@ use crate::cell;
 use crate::context::{self, Context};
 use crate::cpus;
 use crate::crew::{Crew, Limits, Way};
-use crate::driver::keep_first;
+use crate::driver::{drop_quietly, keep_first};
 use crate::metrics::Metrics;
 use crate::pool;
 use crate::ring::{Look, Setup, Wait};
@@ -118,8 +118,8 @@ impl Builder {
     ///
     /// A sleep and the wake that ends it cost tens of microseconds, so a thread that is usually answered sooner gains by
     /// waiting awake, in CPU time too. The runtime finds out by itself: it spins only while most of its last waits were
-    /// short, for at most this time, and stops for 100 ms when that did not pay off three times in a row, or when
-    /// others were given its core. It never does while more threads run runtimes than there are cores, or under a CPU
+    /// short, after it has sent something (what comes unasked is gathered by a sleep), for at most this time, and stops for
+    /// 100 ms when that did not pay off three times in a row, or when others were given its core. It never does while more threads run runtimes than there are cores, or under a CPU
     /// quota (cgroup `cpu.max`). An idle program does not spin.
     pub fn spin(mut self, limit: Duration) -> Self {
         self.spin = limit;
@@ -598,25 +598,28 @@ fn visit(cx: &Context, wait: Wait) {
     task::resume(cx.driver.act());
 }
 
-/// Does [`settle`] at the end of a `block_on`.
+/// Does [`settle`] at the end of a `block_on`, whether it returns or panics; not in a child of fork(2), where the ring is
+/// not mapped (ruling 12).
 struct Settled<'a>(&'a Context);
 
 impl Drop for Settled<'_> {
     fn drop(&mut self) {
+        if !sys::same_process() {
+            return;
+        }
         if !std::thread::panicking() {
             return settle(self.0);
         }
-        if sys::same_process()
-            && let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| settle(self.0)))
-        {
-            crate::driver::drop_quietly(panic);
+        // The first panic is the one that goes on.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| settle(self.0))) {
+            drop_quietly(panic);
         }
     }
 }
 
 /// What was cancelled meanwhile is sent off and settled, and what was received ahead is given to its streams, which may go
-/// elsewhere now: there may be no next turn. On while completions come, of which
-/// one enter brings out a few tens; bounded by what was in flight.
+/// elsewhere now: there may be no next turn. On while completions come, of which one enter brings out a few tens; bounded
+/// by what was in flight.
 fn settle(cx: &Context) {
     if cx.driver.has_acts() {
         fetch(cx);

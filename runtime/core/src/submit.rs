@@ -163,7 +163,7 @@ impl<O: Op> Drop for Flight<O> {
     #[inline]
     fn drop(&mut self) {
         if let Some(key) = self.key {
-            abandon(key);
+            abandon(key.ring, key.key);
         }
     }
 }
@@ -176,19 +176,20 @@ fn wrong_runtime() -> ! {
     )
 }
 
+/// Gives an operation up, wherever its ring is: it is cancelled, and ends as an orphan.
 #[cold]
-fn abandon(key: OpKey) {
+pub(crate) fn abandon(ring: RingId, key: SlotKey) {
     let at_home = context::with(|cx| {
-        let at_home = cx.id() == key.ring;
+        let at_home = cx.id() == ring;
         if at_home {
-            cx.driver.orphan(key.key);
+            cx.driver.orphan(key);
         }
         at_home
     });
     if at_home != Some(true) {
         // The runtime exists but does not run here now, or it is gone and has drained everything.
-        if let Some(door) = wake::find(key.ring) {
-            door.orphan(key.key.user_data());
+        if let Some(door) = wake::find(ring) {
+            door.orphan(key.user_data());
         }
     }
 }

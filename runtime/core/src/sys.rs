@@ -81,9 +81,14 @@ pub fn seek(fd: BorrowedFd<'_>, offset: Option<u64>) -> io::Result<u64> {
 /// `poll(2)` without waiting: whether any of the events, an error or a hang-up is there. True of a number that is no
 /// open descriptor, since what is tried next will say so.
 pub fn is_ready(fd: RawFd, events: i16) -> io::Result<bool> {
+    events_now(fd, events).map(|events| events != 0)
+}
+
+/// Those of the events that are there, and errors and hang-ups.
+fn events_now(fd: RawFd, events: i16) -> io::Result<i16> {
     let mut poll = libc::pollfd { fd, events, revents: 0 };
-    // SAFETY: one structure, as the call is told.
-    check(unsafe { libc::poll(&raw mut poll, 1, 0) } as isize).map(|n| n > 0)
+    // SAFETY: one structure, as the call is told; it does not wait.
+    check(unsafe { libc::poll(&raw mut poll, 1, 0) } as isize).map(|_| poll.revents)
 }
 
 /// Whether this is a TCP connection that is over in both directions though nobody here has ended it: it was reset, or
@@ -96,9 +101,7 @@ pub fn is_dead_tcp(fd: BorrowedFd<'_>) -> bool {
         libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PROTOCOL, (&raw mut protocol).cast(), &raw mut len)
     };
     let is_tcp = result == 0 && matches!(protocol, libc::IPPROTO_TCP | libc::IPPROTO_MPTCP);
-    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: 0, revents: 0 };
-    // SAFETY: one structure, as the call is told; it does not wait.
-    is_tcp && unsafe { libc::poll(&raw mut poll, 1, 0) } == 1 && poll.revents & libc::POLLHUP != 0
+    is_tcp && events_now(fd.as_raw_fd(), 0).is_ok_and(|events| events & libc::POLLHUP != 0)
 }
 
 /// In a child of fork(2) that was made by a thread of the runtime, and cannot go on there: ends it with the status of a

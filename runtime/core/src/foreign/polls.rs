@@ -36,9 +36,10 @@ use crate::duplex::Direction;
 use crate::lock::{Lock, LockGuard};
 use crate::op::{Cqe, Kind, Multi};
 use crate::slot::SlotKey;
+use crate::submit::abandon;
 use crate::task;
 use crate::wait::{Left, Ticket, WaitList};
-use crate::wake::{self, RingId};
+use crate::wake::RingId;
 
 /// Rounds of *ready* and *would block* after which only an edge counts as news: an error that stays pending (the error
 /// queue of a socket) makes a descriptor look ready for ever.
@@ -145,7 +146,7 @@ impl Polls {
             let (armed, poller) = (side.armed.take(), side.poller.take());
             drop(side);
             if let Some(armed) = armed {
-                abandon(armed);
+                abandon(armed.ring, armed.key);
             }
             drop(poller);
         }
@@ -181,7 +182,7 @@ fn arm(sides: &Arc<Sides>, fd: RawFd, direction: Direction) -> io::Result<()> {
         let (epoch, edge) = (side.epoch, side.fruitless >= FRUITLESS_ROUNDS);
         drop(side);
         if let Some(elsewhere) = elsewhere {
-            abandon(elsewhere);
+            abandon(elsewhere.ring, elsewhere.key);
         }
         let mut request = Request::new(sides, fd, direction, epoch);
         request.edge = edge.then_some(Edge::Any);
@@ -197,22 +198,6 @@ fn submit(cx: &context::Context, sides: &Arc<Sides>, request: Request) -> io::Re
             Ok(())
         }
         Err(_) => Err(io::Error::from_raw_os_error(libc::ECANCELED)),
-    }
-}
-
-/// Cancels a request, wherever its ring is.
-fn abandon(armed: Armed) {
-    let at_home = context::with(|cx| {
-        let at_home = cx.id() == armed.ring;
-        if at_home {
-            cx.driver.orphan(armed.key);
-        }
-        at_home
-    });
-    if at_home != Some(true)
-        && let Some(door) = wake::find(armed.ring)
-    {
-        door.orphan(armed.key.user_data());
     }
 }
 

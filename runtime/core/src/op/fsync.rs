@@ -39,6 +39,6 @@ unsafe impl<F: Origin> Op for Fsync<F> {
 
     fn orphan(self, cqe: Cqe) {
         let (result, mut origin) = self.complete(cqe);
-        super::send::keep_failure(&mut origin, result.map(|()| 0), 0);
+        super::send::keep_failure(&mut origin, result.map(|()| 0));
     }
 }

@@ -52,6 +52,6 @@ unsafe impl<F: Origin, T: Origin> Op for Pass<F, T> {
         let (result, data, mut from, mut to) = self.complete(cqe);
         let written = skip + *result.as_ref().unwrap_or(&0);
         from.give_back(&data[written.min(data.len())..]);
-        keep_failure(&mut to, result, 0);
+        keep_failure(&mut to, result);
     }
 }

@@ -44,25 +44,26 @@ unsafe impl<B: IoBuf, F: Origin> Op for Send<B, F> {
         let enough = if self.flags & libc::MSG_WAITALL != 0 { self.buf.init_len() - self.skip } else { 0 };
         let skip = self.skip;
         let (result, _buf, mut origin) = self.complete(cqe);
-        keep_rest_failure(&mut origin, result, enough, skip);
+        keep_send_failure(&mut origin, result, enough, skip);
     }
 }
 
-/// Hands the error of an orphaned write, which was to send `enough` bytes, to where it came from.
-pub(super) fn keep_failure<F: Origin>(origin: &mut F, result: io::Result<usize>, enough: usize) {
-    match result {
-        Ok(n) if n < enough => origin.keep_short_write(),
-        Ok(_) => {}
-        Err(error) => origin.keep_error(error.raw_os_error().unwrap_or(libc::EIO)),
+/// Hands the error of an orphaned write to where it came from.
+pub(super) fn keep_failure<F: Origin>(origin: &mut F, result: io::Result<usize>) {
+    if let Err(error) = result {
+        origin.keep_error(error.raw_os_error().unwrap_or(libc::EIO));
     }
 }
 
-/// As [`keep_failure`], of a write behind a part of `skip` bytes, which may have hidden a reset behind its count: this one
-/// was told EPIPE then, and the kernel tells the reset to nobody any more.
-pub(super) fn keep_rest_failure<F: Origin>(origin: &mut F, result: io::Result<usize>, enough: usize, skip: usize) {
-    let broken = result.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EPIPE));
-    keep_failure(origin, result, enough);
-    if broken && skip > 0 {
+/// As [`keep_failure`], of one that was to send `enough` bytes behind a part of `skip`. With `MSG_WAITALL` the kernel
+/// returns the count of what was sent when a reset ends it, and says EPIPE to the next: it tells the reset to nobody.
+pub(super) fn keep_send_failure<F: Origin>(origin: &mut F, result: io::Result<usize>, enough: usize, skip: usize) {
+    let may_hide = match &result {
+        Ok(n) => *n < enough,
+        Err(error) => skip > 0 && error.raw_os_error() == Some(libc::EPIPE),
+    };
+    keep_failure(origin, result);
+    if may_hide {
         origin.keep_short_write();
     }
 }
@@ -99,6 +100,6 @@ unsafe impl<B: IoBuf, F: Origin> Op for SendVectored<B, F> {
 
     fn orphan(self, cqe: Cqe) {
         let (result, _bufs, mut origin) = self.complete(cqe);
-        keep_failure(&mut origin, result, 0);
+        keep_failure(&mut origin, result);
     }
 }

@@ -8,7 +8,7 @@ use io_uring::{opcode, squeue, types};
 use std::io;
 
 use super::read::MAX_BYTES;
-use super::send::keep_rest_failure;
+use super::send::keep_send_failure;
 use super::{Cqe, Kind, Notified};
 use crate::buf::{self, IoBuf};
 use crate::fd::Origin;
@@ -120,11 +120,11 @@ unsafe impl<B: IoBuf, F: Origin> Notified for SendZc<B, F> {
     }
 }
 
-/// As [`keep_rest_failure`]; that zero-copy is not to be had here is nothing that a later write has to hear of, since a plain
-/// one may do.
+/// As [`keep_send_failure`]; that zero-copy is not to be had here is nothing that a later write has to hear of, since a
+/// plain one may do.
 fn keep_zc_failure<F: Origin>(origin: &mut F, result: io::Result<usize>, enough: u32, skip: usize) {
     let is_about_zero_copy = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP));
     if !result.as_ref().is_err_and(is_about_zero_copy) {
-        keep_rest_failure(origin, result, enough as usize, skip);
+        keep_send_failure(origin, result, enough as usize, skip);
     }
 }

@@ -66,7 +66,7 @@ unsafe impl<B: IoBuf, F: Origin> Op for Write<B, F> {
 
     fn orphan(self, cqe: Cqe) {
         let (result, _buf, mut origin) = self.complete(cqe);
-        keep_failure(&mut origin, result, 0);
+        keep_failure(&mut origin, result);
     }
 }
 
@@ -103,6 +103,6 @@ unsafe impl<B: IoBuf, F: Origin> Op for WriteVectored<B, F> {
 
     fn orphan(self, cqe: Cqe) {
         let (result, _bufs, mut origin) = self.complete(cqe);
-        keep_failure(&mut origin, result, 0);
+        keep_failure(&mut origin, result);
     }
 }

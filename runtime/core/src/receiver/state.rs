@@ -214,7 +214,7 @@ impl Receiver {
             _ if self.queue.bytes() > 0 => None,
             End::Open => None,
             // Unless a dropped write was told how the connection ended.
-            End::Eof => Some(self.duplex.take_end().map_or(Ok(()), Err)),
+            End::Eof => Some(self.duplex.take_end(peek).map_or(Ok(()), Err)),
             End::Failed(errno) => {
                 if !peek {
                     // What the kernel says next is the end of the stream, as after any read.
