@@ -591,3 +591,23 @@ fn programs_started_by_std_do_not_disturb_the_runtime() {
         });
     });
 }
+
+#[test]
+fn a_child_may_return_from_block_on_with_a_cancel_that_was_never_sent() {
+    in_child("fork::a_child_may_return_from_block_on_with_a_cancel_that_was_never_sent", LIMIT, || {
+        let rt = Runtime::new().unwrap();
+        let child = rt.block_on(async {
+            let (_tx, rx) = pipe().unwrap();
+            let mut read = Box::pin(rx.read(vec![0; 8]));
+            assert!(poll_once(read.as_mut()).is_pending());
+            runtime::task::yield_now().await;
+            // Asks for a cancel, which waits for the end of the turn.
+            drop(read);
+            fork_here()
+        });
+        match child {
+            Some(child) => assert_eq!(child.wait(), 0, "the child touched its parent's ring"),
+            None => exit_at_once(0),
+        }
+    });
+}
