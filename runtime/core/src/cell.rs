@@ -178,7 +178,8 @@ pub(crate) fn run(cx: &Context, task: TaskPtr) {
     }
     // SAFETY: borrows the reference that is held for as long as the waker is.
     let waker = ManuallyDrop::new(unsafe { Waker::new(task.0.as_ptr().cast(), &COUNTED) });
-    // SAFETY: on the home thread; the future exists, since the task is not buried, and no poll of it is on the stack, since polls are not nested.
+    // SAFETY: on the home thread; the future exists, since the task is not buried, and no poll of it is on the stack,
+    // since polls are not nested.
     let ended = unsafe { (header.vtable.poll)(task, &mut Task::from_waker(&waker)) };
     if ended == Ended::Yes {
         end(cx, task, header, ended);

@@ -119,8 +119,8 @@ impl Builder {
     /// A sleep and the wake that ends it cost tens of microseconds, so a thread that is usually answered sooner gains by
     /// waiting awake, in CPU time too. The runtime finds out by itself: it spins only while most of its last waits were
     /// short, after it has sent something (what comes unasked is gathered by a sleep), for at most this time, and stops for
-    /// 100 ms when that did not pay off three times in a row, or when others were given its core. It never does while more threads run runtimes than there are cores, or under a CPU
-    /// quota (cgroup `cpu.max`). An idle program does not spin.
+    /// 100 ms when that did not pay off three times in a row, or when others were given its core. It never does while more
+    /// threads run runtimes than there are cores, or under a CPU quota (cgroup `cpu.max`). An idle program does not spin.
     pub fn spin(mut self, limit: Duration) -> Self {
         self.spin = limit;
         self
@@ -153,7 +153,8 @@ impl Builder {
     /// or the entries of the first ring of the thread, whichever is less, so that a small ring would leave few workers to
     /// all later ones. The number of unbounded ones is that of the processes the user may have (`RLIMIT_NPROC`).
     ///
-    /// Above 2³¹ − 1 [`build`](Self::build) fails. The numbers are the thread's: of several runtimes on one thread, the one that was built last says.
+    /// Above 2³¹ − 1 [`build`](Self::build) fails. The numbers are the thread's: of several runtimes on one thread, the one
+    /// that was built last says.
     #[doc(alias = "IORING_REGISTER_IOWQ_MAX_WORKERS")]
     pub fn io_workers(mut self, bounded: u32, unbounded: u32) -> Self {
         self.setup.io_workers = Some([bounded, unbounded]);
