@@ -5,9 +5,10 @@ use std::io::{Read, Write};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use runtime::net::TcpStream;
-use runtime::time::sleep;
+use runtime::time::{sleep, timeout};
 
 use crate::peer::{Peer, client, echo, listen, ms, pair, ping, resident, run, secs, until};
 use crate::support::{fds, in_child, threads};
@@ -264,5 +265,25 @@ fn connections_come_and_go_for_a_while_without_a_trace() {
             assert!(grown < 2 << 20, "{grown} bytes more");
             assert!(runtime::testing::in_flight() <= 1, "the accept at most");
         });
+    });
+}
+
+/// What the documentation of registered buffers advises against peers that do not read.
+#[test]
+fn a_stream_that_does_not_linger_gives_registered_buffers_back_at_once() {
+    run(secs(30), async {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        socket2::SockRef::from(&listener).set_recv_buffer_size(4096).unwrap();
+        let set = runtime::io::FixedBufs::new(1, 1 << 20).unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        stream.set_zc_threshold(1);
+        let _peer = listener.accept().unwrap();
+        let mut buf = set.lease().await;
+        buf.resize(1 << 20);
+        assert!(timeout(ms(50), stream.write_all_zc(buf)).await.is_err(), "the peer does not read");
+        assert!(set.try_lease().is_none(), "the kernel has it");
+        stream.set_linger(Some(Duration::ZERO)).unwrap();
+        drop(stream);
+        timeout(secs(10), set.lease()).await.expect("it comes back");
     });
 }
