@@ -216,14 +216,8 @@ impl File {
             }
             last => {
                 bufs.extend(last);
-                self.open.settled().await;
-                let (change, watch) = self.open.change();
-                let mut write = submit(WriteVectored::new(change, bufs, 0, offset));
-                // Declared last, so dropped first.
-                let watch = watch;
-                let (result, bufs, change) = (&mut write).await;
-                watch.over(change);
-                BufResult(result, bufs)
+                let write = |change| WriteVectored::new(change, bufs, 0, offset);
+                self.carry_out(write, |(result, bufs, change)| (BufResult(result, bufs), change)).await
             }
         }
     }
@@ -255,16 +249,12 @@ impl File {
         {
             return BufResult(Err(error), buf);
         }
-        self.open.settled().await;
         let index = coop::registered(&buf);
-        let (change, watch) = self.open.change();
-        let write = Write::new(change, buf, skip, offset).registered(index);
-        let mut write = submit(if durable { write.durable() } else { write });
-        // Declared last, so dropped first.
-        let watch = watch;
-        let (result, buf, change) = (&mut write).await;
-        watch.over(change);
-        BufResult(result, buf)
+        let write = |change| {
+            let write = Write::new(change, buf, skip, offset).registered(index);
+            if durable { write.durable() } else { write }
+        };
+        self.carry_out(write, |(result, buf, change)| (BufResult(result, buf), change)).await
     }
 
     async fn write_whole<B: IoBuf>(&self, mut buf: B, offset: u64, durable: bool) -> BufResult<(), B> {

@@ -280,12 +280,21 @@ impl File {
     }
 
     async fn change<O: Op<Output = (io::Result<()>, Change)>>(&self, op: impl FnOnce(Change) -> O) -> io::Result<()> {
+        self.carry_out(op, |output| output).await
+    }
+
+    /// Carries a change out once those are over that were dropped; `part` takes the change out of what comes back.
+    pub(super) async fn carry_out<O: Op, R>(
+        &self,
+        op: impl FnOnce(Change) -> O,
+        part: impl FnOnce(O::Output) -> (R, Change),
+    ) -> R {
         self.open.settled().await;
         let (change, watch) = self.open.change();
         let mut op = submit(op(change));
         // Declared last, so dropped first.
         let watch = watch;
-        let (result, change) = (&mut op).await;
+        let (result, change) = part((&mut op).await);
         watch.over(change);
         result
     }
