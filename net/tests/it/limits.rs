@@ -10,7 +10,7 @@ use std::time::Duration;
 use runtime::net::TcpStream;
 use runtime::time::{sleep, timeout};
 
-use crate::peer::{Peer, client, echo, listen, ms, pair, ping, resident, run, secs, until};
+use crate::peer::{Peer, client, echo, listen, may_open, ms, pair, ping, resident, run, secs, until};
 use crate::support::{fds, in_child, threads};
 
 /// Each of `count` clients has one KiB echoed and closes.
@@ -70,11 +70,7 @@ fn two_waves_of_two_thousand_connections_leave_nothing() {
 fn nine_thousand_connections_at_once_echo_a_byte_each() {
     in_child("limits::nine_thousand_connections_at_once_echo_a_byte_each", secs(150), || {
         const COUNT: usize = 9000;
-        let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
-        let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
-        let soft: usize = line.split_whitespace().nth(3).unwrap().parse().unwrap_or(usize::MAX);
-        if soft < 2 * COUNT + 100 {
-            eprintln!("SKIP: the limit of descriptors is {soft}");
+        if !may_open(COUNT) {
             return;
         }
         run(secs(140), async {

@@ -58,6 +58,18 @@ pub(crate) fn client(addr: SocketAddr) -> Peer {
     peer
 }
 
+/// Whether this process may open a client and a stream for each of so many connections; says so where not.
+pub(crate) fn may_open(connections: usize) -> bool {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let soft: usize = line.split_whitespace().nth(3).unwrap().parse().unwrap_or(usize::MAX);
+    let may = soft >= 2 * connections + 100;
+    if !may {
+        eprintln!("SKIP: the limit of descriptors is {soft}");
+    }
+    may
+}
+
 /// Closes with a reset instead of an end.
 pub(crate) fn reset(peer: Peer) {
     socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();

@@ -17,8 +17,8 @@ use runtime::pipe::pipe;
 use runtime::{Builder, Runtime};
 
 use crate::raw::{exit_at_once, fork, fork_here, map};
-use crate::scene::{connected, poll_once};
-use crate::support::{fds, in_child};
+use crate::scene::{connected, poll_once, timed};
+use crate::support::{fds, in_child, scaled};
 
 const LIMIT: Duration = Duration::from_secs(40);
 
@@ -609,5 +609,42 @@ fn a_child_may_return_from_block_on_with_a_cancel_that_was_never_sent() {
             Some(child) => assert_eq!(child.wait(), 0, "the child touched its parent's ring"),
             None => exit_at_once(0),
         }
+    });
+}
+
+#[test]
+fn a_write_half_dropped_in_a_child_does_not_end_the_parents_connection() {
+    in_child("fork::a_write_half_dropped_in_a_child_does_not_end_the_parents_connection", LIMIT, || {
+        Runtime::new().unwrap().block_on(async {
+            for write_first in [true, false] {
+                let (stream, mut peer) = connected().await;
+                peer.set_read_timeout(Some(scaled(Duration::from_secs(5)))).unwrap();
+                let (rx, tx) = stream.into_split();
+                let mut halves = (Some(rx), Some(tx));
+                let open = fds();
+                let child = fork(|| {
+                    if write_first {
+                        drop(halves.1.take());
+                        drop(halves.0.take());
+                    } else {
+                        drop(halves.0.take());
+                        drop(halves.1.take());
+                    }
+                    i32::from(fds() != open - 1)
+                });
+                assert_eq!(child.wait(), 0, "still open in the child");
+                let (Some(rx), Some(tx)) = halves else { panic!("the parent has both halves") };
+                tx.write_all("still there?").await.0.unwrap();
+                let mut text = [0; 12];
+                peer.read_exact(&mut text).unwrap();
+                assert_eq!(&text, b"still there?");
+                peer.write_all(b"yes").unwrap();
+                assert_eq!(rx.read(vec![0; 8]).await.0.unwrap(), 3);
+                // The parent's own drop still ends it.
+                drop(tx);
+                let (end, took) = timed(|| peer.read(&mut text));
+                assert_eq!(end.unwrap(), 0, "after {took:?}");
+            }
+        });
     });
 }

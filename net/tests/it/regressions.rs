@@ -1,4 +1,4 @@
-//! Failures that a review found by trying: each test failed once.
+//! Failures that were once seen: each test failed before its fix.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -12,7 +12,8 @@ use runtime::time::{sleep, timeout};
 use socket2::SockRef;
 
 use crate::peer::{
-    Peer, Ticker, client, ends, finish, listen, ms, pair, poll_once, reset, run, secs, start_and_drop, until, within,
+    Peer, Ticker, client, ends, finish, listen, may_open, ms, pair, poll_once, reset, run, secs, start_and_drop, until,
+    within,
 };
 use crate::support::{cpu, fds, in_child, scaled, threads, watchdog};
 
@@ -37,6 +38,15 @@ fn read_each(streams: Vec<TcpStream>) {
     }
 }
 
+/// Connects so many clients to a listener of this runtime and reads each in a task; gives the clients.
+async fn crowd_of_readers(count: usize) -> Vec<Peer> {
+    let (listener, _) = listen().await;
+    let (streams, peers) = crowd(&listener, count).await;
+    read_each(streams);
+    until("all of them read", secs(10), || runtime::testing::in_flight() >= count as u32).await;
+    peers
+}
+
 /// Writes until the kernel takes no more, and leaves nothing in flight.
 async fn stuff(stream: &TcpStream, pause: Duration) {
     stream.set_send_buffer_size(64 * 1024).unwrap();
@@ -48,26 +58,16 @@ async fn stuff(stream: &TcpStream, pause: Duration) {
 
 #[test]
 fn a_runtime_with_six_thousand_idle_connections_is_dropped_fast_and_leaves_no_descriptors() {
-    let name = "review::a_runtime_with_six_thousand_idle_connections_is_dropped_fast_and_leaves_no_descriptors";
+    let name = "regressions::a_runtime_with_six_thousand_idle_connections_is_dropped_fast_and_leaves_no_descriptors";
     in_child(name, secs(60), || {
         const COUNT: usize = 6000;
-        let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
-        let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
-        let soft: usize = line.split_whitespace().nth(3).unwrap().parse().unwrap_or(usize::MAX);
-        if soft < 2 * COUNT + 100 {
-            eprintln!("SKIP: the limit of descriptors is {soft}");
+        if !may_open(COUNT) {
             return;
         }
         let _watchdog = watchdog(secs(50));
         let base = fds();
         let rt = Runtime::new().unwrap();
-        let peers = rt.block_on(async {
-            let (listener, _) = listen().await;
-            let (streams, peers) = crowd(&listener, COUNT).await;
-            read_each(streams);
-            until("all of them read", secs(10), || runtime::testing::in_flight() >= COUNT as u32).await;
-            peers
-        });
+        let peers = rt.block_on(crowd_of_readers(COUNT));
         let begun = Instant::now();
         drop(rt);
         let took = begun.elapsed();
@@ -81,19 +81,13 @@ fn a_runtime_with_six_thousand_idle_connections_is_dropped_fast_and_leaves_no_de
 
 #[test]
 fn a_shutdown_without_any_time_leaves_none_of_five_hundred_reads_behind() {
-    in_child("review::a_shutdown_without_any_time_leaves_none_of_five_hundred_reads_behind", secs(60), || {
+    in_child("regressions::a_shutdown_without_any_time_leaves_none_of_five_hundred_reads_behind", secs(60), || {
         const COUNT: usize = 500;
         let _watchdog = watchdog(secs(50));
         for round in 0..3 {
             let base = fds();
             let rt = Runtime::new().unwrap();
-            let peers = rt.block_on(async {
-                let (listener, _) = listen().await;
-                let (streams, peers) = crowd(&listener, COUNT).await;
-                read_each(streams);
-                until("all of them read", secs(10), || runtime::testing::in_flight() >= COUNT as u32).await;
-                peers
-            });
+            let peers = rt.block_on(crowd_of_readers(COUNT));
             assert_eq!(rt.shutdown_timeout(Duration::ZERO), 0, "left behind in round {round}");
             assert_eq!(fds(), base + COUNT, "the clients' alone");
             drop(peers);
@@ -253,7 +247,7 @@ fn a_reset_that_a_dropped_write_was_told_comes_behind_the_last_words() {
 
 #[test]
 fn a_program_that_does_not_accept_holds_few_connections_of_those_that_come() {
-    in_child("review::a_program_that_does_not_accept_holds_few_connections_of_those_that_come", secs(60), || {
+    in_child("regressions::a_program_that_does_not_accept_holds_few_connections_of_those_that_come", secs(60), || {
         const CLIENTS: usize = 400;
         const GROUP: usize = 8;
         run(secs(50), async {
@@ -285,30 +279,34 @@ fn a_program_that_does_not_accept_holds_few_connections_of_those_that_come() {
 
 #[test]
 fn a_port_is_free_at_once_though_hundreds_of_connections_became_readable_before() {
-    in_child("review::a_port_is_free_at_once_though_hundreds_of_connections_became_readable_before", secs(60), || {
-        for count in [10, 60, 300, 1000] {
-            run(secs(50), async {
-                let (listener, addr) = listen().await;
-                let (streams, mut peers) = crowd(&listener, count).await;
-                read_each(streams);
-                until("all of them read", secs(10), || runtime::testing::in_flight() > count as u32).await;
-                // All of them come before the loop turns again.
-                for peer in &mut peers {
-                    peer.write_all(b"x").unwrap();
-                }
-                drop(listener);
-                let refused = Peer::connect(addr).map_err(|error| error.kind());
-                assert_eq!(refused.unwrap_err(), ErrorKind::ConnectionRefused, "{count} connections");
-                let bound = std::net::TcpListener::bind(addr);
-                assert!(bound.is_ok(), "{count} connections: {bound:?}");
-            });
-        }
-    });
+    in_child(
+        "regressions::a_port_is_free_at_once_though_hundreds_of_connections_became_readable_before",
+        secs(60),
+        || {
+            for count in [10, 60, 300, 1000] {
+                run(secs(50), async {
+                    let (listener, addr) = listen().await;
+                    let (streams, mut peers) = crowd(&listener, count).await;
+                    read_each(streams);
+                    until("all of them read", secs(10), || runtime::testing::in_flight() > count as u32).await;
+                    // All of them come before the loop turns again.
+                    for peer in &mut peers {
+                        peer.write_all(b"x").unwrap();
+                    }
+                    drop(listener);
+                    let refused = Peer::connect(addr).map_err(|error| error.kind());
+                    assert_eq!(refused.unwrap_err(), ErrorKind::ConnectionRefused, "{count} connections");
+                    let bound = std::net::TcpListener::bind(addr);
+                    assert!(bound.is_ok(), "{count} connections: {bound:?}");
+                });
+            }
+        },
+    );
 }
 
 #[test]
 fn a_listener_made_of_a_udp_socket_tells_its_error_and_does_not_spin() {
-    in_child("review::a_listener_made_of_a_udp_socket_tells_its_error_and_does_not_spin", secs(20), || {
+    in_child("regressions::a_listener_made_of_a_udp_socket_tells_its_error_and_does_not_spin", secs(20), || {
         run(secs(15), async {
             const EOPNOTSUPP: i32 = 95;
             let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -452,7 +450,7 @@ fn accepted_sockets_that_inherit_a_linger_leave_the_loop_alone() {
 
 #[test]
 fn lingering_closes_to_peers_that_do_not_read_leave_the_blocking_pool_free() {
-    in_child("review::lingering_closes_to_peers_that_do_not_read_leave_the_blocking_pool_free", secs(60), || {
+    in_child("regressions::lingering_closes_to_peers_that_do_not_read_leave_the_blocking_pool_free", secs(60), || {
         run(secs(50), async {
             // More than the blocking pool has threads.
             const COUNT: usize = 140;
