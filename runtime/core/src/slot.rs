@@ -3,9 +3,10 @@
 //! Owns the memory of every operation in flight (I1, I2), and the generations that tell a late completion from a
 //! current one. Knows nothing of the ring, of wakers' meaning or of tasks.
 //!
-//! A slot is 128 bytes: a header of 48, written only through `Cell`s, and 80 for the operation, which no reference
-//! covers while it is in flight (I8). Larger operations are boxed. Chunks of slots never move and are freed only when
-//! no slot is in use; a table that is dropped with slots in use leaks them as a whole (I6).
+//! A slot is a header of 56 bytes, written only through `Cell`s, and room for the operation, which no reference covers
+//! while it is in flight (I8): 8 bytes in a *narrow* slot, which is what a standing receive of an idle connection needs,
+//! 72 in a *wide* one. Larger operations are boxed. Chunks of slots never move and are freed only when no slot is in
+//! use; a table that is dropped with slots in use leaks them as a whole (I6).
 //!
 //! ```text
 //!          insert            settle (final completion)        take
@@ -16,16 +17,13 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::{Cell, UnsafeCell};
-use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::task::Waker;
 
 use crate::op::{Cqe, Kind, Multi, Op};
 use crate::pooled::Pooled;
 
-/// Bytes that an operation may have without being boxed.
-pub(crate) const INLINE_BYTES: usize = 80;
-const INLINE_ALIGN: usize = 16;
+/// Slots of a chunk, all of one width.
 const CHUNK: usize = 64;
 
 /// Names one use of one slot of one table.
@@ -159,7 +157,8 @@ impl<M: Multi> Many<M> {
     };
 }
 
-#[repr(C, align(64))]
+/// The header of a slot.
+#[repr(C)]
 pub(crate) struct Slot {
     generation: Cell<u32>,
     state: Cell<State>,
@@ -168,20 +167,57 @@ pub(crate) struct Slot {
     flags: Cell<u32>,
     behaviour: Cell<Option<&'static Behaviour>>,
     waker: Cell<Option<Waker>>,
-    index: Cell<u32>,
-    _spare: u32,
-    body: UnsafeCell<MaybeUninit<[u128; INLINE_BYTES / 16]>>,
+    index: u32,
+    /// Behind this header; the chunk's pointer, because a reference to the header does not reach so far.
+    body: *mut (),
 }
 
-const _: () = assert!(size_of::<Slot>() == 128, "a slot is two cache lines");
+/// How much room a slot has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Width {
+    Narrow,
+    Wide,
+}
+
+impl Width {
+    const ALL: [Self; 2] = [Self::Narrow, Self::Wide];
+
+    /// Of a slot; header and operation share its first cache line.
+    const fn bytes(self) -> usize {
+        64 << self as usize
+    }
+
+    /// Of the operation.
+    const fn room(self) -> usize {
+        self.bytes() - size_of::<Slot>()
+    }
+
+    const fn fits<T>(self) -> bool {
+        size_of::<T>() <= self.room() && align_of::<T>() <= align_of::<Slot>()
+    }
+
+    /// The one for a `T`, or for its box.
+    const fn of<T>() -> Self {
+        if Self::Wide.fits::<T>() && !Self::Narrow.fits::<T>() { Self::Wide } else { Self::Narrow }
+    }
+
+    const fn chunk(self) -> Layout {
+        match Layout::from_size_align(CHUNK * self.bytes(), 64) {
+            Ok(layout) => layout,
+            Err(_) => panic!("a chunk has a layout"),
+        }
+    }
+}
+
+const _: () = assert!(Width::Narrow.room() >= size_of::<*const Slot>(), "a free slot holds the next free one");
 
 const fn is_inline<T>() -> bool {
-    size_of::<T>() <= INLINE_BYTES && align_of::<T>() <= INLINE_ALIGN
+    Width::Wide.fits::<T>()
 }
 
 impl Slot {
     pub(crate) fn key(&self) -> SlotKey {
-        SlotKey { index: self.index.get(), generation: self.generation.get() }
+        SlotKey { index: self.index, generation: self.generation.get() }
     }
 
     #[inline]
@@ -279,12 +315,11 @@ impl Slot {
     ///
     /// The slot is in use and holds a `T`.
     unsafe fn body<T>(&self) -> *mut T {
-        let body = self.body.get();
         if is_inline::<T>() {
-            body.cast()
+            self.body.cast()
         } else {
-            // SAFETY: `insert` put the pointer of a boxed `T` here.
-            unsafe { body.cast::<*mut T>().read() }
+            // SAFETY: `put` put the pointer of a boxed `T` here.
+            unsafe { self.body.cast::<*mut T>().read() }
         }
     }
 
@@ -312,18 +347,33 @@ impl Slot {
     }
 }
 
+/// Slots of one width, side by side.
+#[derive(Clone, Copy)]
+struct Chunk {
+    first: NonNull<Slot>,
+    width: Width,
+}
+
+impl Chunk {
+    /// A slot of this chunk; its header may not have been written yet.
+    fn slot(self, index: usize) -> *mut Slot {
+        // SAFETY: `index % CHUNK` slots of this width lie before it in the allocation.
+        unsafe { self.first.byte_add(index % CHUNK * self.width.bytes()) }.as_ptr()
+    }
+}
+
 /// A table of slots.
 pub(crate) struct Slots {
-    /// Chunks by address; only grows, so a slot that was found once is there until the table is dropped.
-    chunks: UnsafeCell<Vec<NonNull<[Slot; CHUNK]>>>,
-    /// The first free slot; each free slot's body holds the next one.
-    free: Cell<*const Slot>,
+    /// Only grows, so a slot that was found once is there until the table is dropped.
+    chunks: UnsafeCell<Vec<Chunk>>,
+    /// The first free slot by width; each free slot's body holds the next one.
+    free: [Cell<*const Slot>; Width::ALL.len()],
     in_use: Cell<u32>,
 }
 
 impl Slots {
     pub(crate) fn new() -> Self {
-        Self { chunks: UnsafeCell::new(Vec::new()), free: Cell::new(ptr::null()), in_use: Cell::new(0) }
+        Self { chunks: UnsafeCell::new(Vec::new()), free: [const { Cell::new(ptr::null()) }; 2], in_use: Cell::new(0) }
     }
 
     /// Number of operations that are owned by slots.
@@ -351,19 +401,20 @@ impl Slots {
 
     #[inline(always)]
     fn put<T>(&self, make: impl FnOnce() -> T, behaviour: &'static Behaviour) -> (&Slot, *mut T) {
-        if self.free.get().is_null() {
-            self.grow();
+        let free = &self.free[Width::of::<T>() as usize];
+        if free.get().is_null() {
+            self.grow(Width::of::<T>());
         }
         // SAFETY: the free list names slots of this table, which live as long as it.
-        let slot = unsafe { &*self.free.get() };
+        let slot = unsafe { &*free.get() };
+        let body = slot.body;
         // SAFETY: the slot is free, so its body holds the rest of the free list.
-        let rest = unsafe { slot.body.get().cast::<*const Slot>().read() };
+        let rest = unsafe { body.cast::<*const Slot>().read() };
         // Taken before `make` runs: that is the caller's code, and may submit or panic.
-        self.free.set(rest);
-        let reserved = Reserved { slots: self, slot };
-        let body = slot.body.get();
+        free.set(rest);
+        let reserved = Reserved { slots: self, slot, width: Width::of::<T>() };
         let at: *mut T = if is_inline::<T>() {
-            // SAFETY: the slot is ours, with room for a `T`: `is_inline` checked size and alignment.
+            // SAFETY: the slot is ours, with room for a `T`: its width checked size and alignment.
             unsafe { body.cast::<T>().write(make()) };
             body.cast()
         } else {
@@ -390,8 +441,7 @@ impl Slots {
         let chunks = unsafe { &*self.chunks.get() };
         let chunk = *chunks.get(index as usize / CHUNK)?;
         // SAFETY: chunks live as long as the table, and only shared references to slots are ever made.
-        let chunk = unsafe { chunk.as_ref() };
-        Some(&chunk[index as usize % CHUNK])
+        Some(unsafe { &*chunk.slot(index as usize) })
     }
 
     /// Takes the operation out and frees the slot.
@@ -412,7 +462,7 @@ impl Slots {
         slot.generation.set(slot.generation.get().wrapping_add(1));
         slot.state.set(State::Free);
         slot.behaviour.set(None);
-        self.push_free(slot);
+        self.push_free(slot, Width::of::<T>());
         self.in_use.set(self.in_use.get() - 1);
         // Gone already where the completion was acted on; else dropped last, because that is foreign code (I4).
         if slot.has_waker() {
@@ -441,27 +491,28 @@ impl Slots {
         }
     }
 
-    fn push_free(&self, slot: &Slot) {
-        let rest = self.free.replace(slot);
+    fn push_free(&self, slot: &Slot, width: Width) {
+        let rest = self.free[width as usize].replace(slot);
         // SAFETY: the body of a free slot is ours and has room for a pointer.
-        unsafe { slot.body.get().cast::<*const Slot>().write(rest) };
+        unsafe { slot.body.cast::<*const Slot>().write(rest) };
     }
 
     #[cold]
-    fn grow(&self) {
-        let layout = Layout::new::<[Slot; CHUNK]>();
+    fn grow(&self, width: Width) {
         // SAFETY: the layout has a size.
-        let memory = unsafe { alloc(layout) }.cast::<Slot>();
-        let Some(chunk) = NonNull::new(memory.cast::<[Slot; CHUNK]>()) else { handle_alloc_error(layout) };
-        let first = self.len();
+        let memory = unsafe { alloc(width.chunk()) };
+        let Some(first) = NonNull::new(memory.cast::<Slot>()) else { handle_alloc_error(width.chunk()) };
+        let chunk = Chunk { first, width };
+        let index = self.len();
         // From last to first, so that the free list hands them out from first to last.
         for i in (0..CHUNK).rev() {
-            // SAFETY: inside the fresh allocation.
-            let at = unsafe { memory.add(i) };
-            // SAFETY: as above, and nobody else has a pointer to it yet.
-            unsafe { at.write(Slot::empty(first + i as u32)) };
+            let at = chunk.slot(i);
+            // SAFETY: behind the header lies the room for the operation, in the same slot.
+            let body = unsafe { at.add(1) }.cast();
+            // SAFETY: inside the fresh allocation, to which nobody else has a pointer yet.
+            unsafe { at.write(Slot::empty(index + i as u32, body)) };
             // SAFETY: written by the line above.
-            self.push_free(unsafe { &*at });
+            self.push_free(unsafe { &*at }, width);
         }
         // SAFETY: no reference into the vector lives across this call (each is dropped before its function returns).
         unsafe { &mut *self.chunks.get() }.push(chunk);
@@ -469,7 +520,7 @@ impl Slots {
 }
 
 impl Slot {
-    fn empty(index: u32) -> Self {
+    fn empty(index: u32, body: *mut ()) -> Self {
         Self {
             generation: Cell::new(0),
             state: Cell::new(State::Free),
@@ -478,9 +529,8 @@ impl Slot {
             flags: Cell::new(0),
             behaviour: Cell::new(None),
             waker: Cell::new(None),
-            index: Cell::new(index),
-            _spare: 0,
-            body: UnsafeCell::new(MaybeUninit::uninit()),
+            index,
+            body,
         }
     }
 }
@@ -489,11 +539,12 @@ impl Slot {
 struct Reserved<'a> {
     slots: &'a Slots,
     slot: &'a Slot,
+    width: Width,
 }
 
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
-        self.slots.push_free(self.slot);
+        self.slots.push_free(self.slot, self.width);
     }
 }
 
@@ -505,7 +556,7 @@ impl Drop for Slots {
         }
         for chunk in self.chunks.get_mut().drain(..) {
             // SAFETY: allocated in `grow` with this layout; free slots hold neither operations nor wakers.
-            unsafe { dealloc(chunk.as_ptr().cast(), Layout::new::<[Slot; CHUNK]>()) };
+            unsafe { dealloc(chunk.first.as_ptr().cast(), chunk.width.chunk()) };
         }
     }
 }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::op::{opcode, squeue};
 
-/// An operation that says who it is, of a size that stays in the slot or does not.
+/// An operation that says who it is, of a size that fills a wide slot or is boxed.
 struct Named<const WORDS: usize> {
     name: u64,
     words: [u64; WORDS],
@@ -17,8 +17,12 @@ struct Named<const WORDS: usize> {
     orphans: Rc<Cell<i64>>,
 }
 
-type Small = Named<4>;
-type Large = Named<40>;
+type Wide = Named<6>;
+type Boxed = Named<40>;
+/// Has room in a narrow slot.
+struct Narrow(Box<Wide>);
+
+const _: () = assert!(size_of::<Wide>() == 72 && size_of::<Narrow>() == 8);
 
 impl<const WORDS: usize> Named<WORDS> {
     fn new(name: u64, living: &Rc<Cell<i64>>, orphans: &Rc<Cell<i64>>) -> Self {
@@ -57,11 +61,46 @@ unsafe impl<const WORDS: usize> Op for Named<WORDS> {
     }
 }
 
+// SAFETY: no pointers.
+unsafe impl Op for Narrow {
+    type Output = (u64, i32);
+    const KIND: Kind = Kind::Other;
+
+    fn entry(&mut self) -> squeue::Entry {
+        self.0.entry()
+    }
+
+    fn complete(self, cqe: Cqe) -> Self::Output {
+        self.0.complete(cqe)
+    }
+
+    fn orphan(self, cqe: Cqe) {
+        self.0.orphan(cqe);
+    }
+}
+
+/// What the test does with an operation of one size.
+#[derive(Debug, Clone, Copy)]
+struct Handling {
+    body: fn(&Slot) -> usize,
+    take: fn(&Slots, &Slot, Cqe) -> (u64, i32),
+}
+
+fn insert<O: Op<Output = (u64, i32)>>(slots: &Slots, make: impl FnOnce() -> O) -> (SlotKey, usize, Handling) {
+    let handling = Handling {
+        // SAFETY: called while the slot holds this operation.
+        body: |slot| unsafe { slot.body::<O>() }.addr(),
+        // SAFETY: as above, and it is settled.
+        take: |slots, slot, cqe| unsafe { slots.take::<O>(slot) }.complete(cqe),
+    };
+    let (slot, at) = slots.insert_with(make);
+    (slot.key(), at.addr(), handling)
+}
+
 #[derive(Debug, Clone)]
 enum Step {
-    Insert {
-        large: bool,
-    },
+    /// A narrow one, a wide one, a boxed one.
+    Insert(u8),
     /// The closure that makes the operation panics.
     Fail,
     Settle(usize),
@@ -71,7 +110,7 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        4 => any::<bool>().prop_map(|large| Step::Insert { large }),
+        4 => (0..3u8).prop_map(Step::Insert),
         1 => Just(Step::Fail),
         3 => any::<usize>().prop_map(Step::Settle),
         2 => any::<usize>().prop_map(Step::Take),
@@ -83,7 +122,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[derive(Debug, Clone, Copy)]
 struct Known {
     name: u64,
-    large: bool,
+    handling: Handling,
     settled: bool,
     at: usize,
 }
@@ -98,20 +137,19 @@ proptest! {
         for step in steps {
             let pick = |i: usize| known.iter().nth(i % known.len().max(1)).map(|(&key, &op)| (key, op));
             match step {
-                Step::Insert { large } => {
+                Step::Insert(size) => {
                     next += 1;
-                    let (slot, at) = if large {
-                        let (slot, at) = slots.insert_with(|| Large::new(next, &living, &orphans));
-                        (slot, at.addr())
-                    } else {
-                        let (slot, at) = slots.insert_with(|| Small::new(next, &living, &orphans));
-                        (slot, at.addr())
+                    let (living, orphans) = (&living, &orphans);
+                    let (key, at, handling) = match size {
+                        0 => insert(&slots, || Narrow(Box::new(Wide::new(next, living, orphans)))),
+                        1 => insert(&slots, || Wide::new(next, living, orphans)),
+                        _ => insert(&slots, || Boxed::new(next, living, orphans)),
                     };
-                    let fresh = Known { name: next, large, settled: false, at };
-                    prop_assert!(known.insert(slot.key().user_data(), fresh).is_none(), "a key in use is given twice");
+                    let fresh = Known { name: next, handling, settled: false, at };
+                    prop_assert!(known.insert(key.user_data(), fresh).is_none(), "a key in use is given twice");
                 }
                 Step::Fail => {
-                    let fail = || -> Small { std::panic::resume_unwind(Box::new(())) };
+                    let fail = || -> Wide { std::panic::resume_unwind(Box::new(())) };
                     let failed = catch_unwind(AssertUnwindSafe(|| slots.insert_with(fail).1));
                     prop_assert!(failed.is_err());
                 }
@@ -126,17 +164,8 @@ proptest! {
                     let Some((key, op)) = pick(i).filter(|(_, op)| op.settled) else { continue };
                     let slot = slots.get(SlotKey::from_user_data(key)).unwrap();
                     let cqe = slot.cqe();
-                    let (name, result) = if op.large {
-                        // SAFETY: settled, with an operation of this type.
-                        prop_assert_eq!(unsafe { slot.body::<Large>() }.addr(), op.at, "it has moved");
-                        // SAFETY: as above.
-                        unsafe { slots.take::<Large>(slot) }.complete(cqe)
-                    } else {
-                        // SAFETY: settled, with an operation of this type.
-                        prop_assert_eq!(unsafe { slot.body::<Small>() }.addr(), op.at, "it has moved");
-                        // SAFETY: as above.
-                        unsafe { slots.take::<Small>(slot) }.complete(cqe)
-                    };
+                    prop_assert_eq!((op.handling.body)(slot), op.at, "it has moved");
+                    let (name, result) = (op.handling.take)(&slots, slot, cqe);
                     prop_assert_eq!((name, result), (op.name, -libc::ECANCELED));
                     known.remove(&key);
                     gone.push(key);
