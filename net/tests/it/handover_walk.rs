@@ -58,6 +58,7 @@ fn wander(seed: u64, steps: u32) {
                 let pool = &mut builder.setup_mut().pool;
                 (pool.slab_bytes, pool.first, pool.most, pool.queue_bytes) = (2048, 2, 2, 4096);
                 pool.classic = rng.below(2) == 0;
+                pool.single = rng.below(2) == 0;
             }
             2 => builder.setup_mut().pool.queue_bytes = 4096,
             _ => {}

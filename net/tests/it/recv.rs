@@ -18,14 +18,26 @@ use crate::peer::{
 use crate::support::{Rng, in_child, scaled, watchdog};
 
 /// How the pool is cut, by name.
-pub(crate) const POOLS: [&str; 5] = ["incremental", "classic", "none", "two small", "two small classic"];
+pub(crate) const POOLS: [&str; 8] = [
+    "incremental",
+    "classic",
+    "none",
+    "two small",
+    "two small classic",
+    "single classic",
+    "six small classic",
+    "two small single classic",
+];
 
 pub(crate) fn with_pool(mut builder: Builder, pool: &str) -> Builder {
     let setup = &mut builder.setup_mut().pool;
     setup.classic = pool.ends_with("classic");
+    setup.single = pool.contains("single");
     setup.none = pool == "none";
     if pool.starts_with("two small") {
         (setup.slab_bytes, setup.first, setup.most, setup.queue_bytes) = (2048, 2, 2, 8192);
+    } else if pool.starts_with("six small") {
+        (setup.slab_bytes, setup.first, setup.most, setup.queue_bytes) = (1024, 6, 6, 8192);
     }
     builder
 }
@@ -86,6 +98,36 @@ fn a_large_transfer_arrives_whole() {
         assert!(all == pattern(0, LEN));
         writer.join().unwrap();
     });
+}
+
+/// Completions that it takes to receive what lies in the socket already, and pieces that they bring.
+fn completions_and_pieces(pool: &'static str) -> (u64, u64) {
+    const LEN: usize = 48 << 10;
+    let rt = with_pool(Builder::new(), pool).build().unwrap();
+    rt.block_on(async {
+        let (stream, mut peer) = pair().await;
+        let data = pattern(0, LEN);
+        peer.write_all(&data).unwrap();
+        let (mut all, mut pieces) = (Vec::new(), 0);
+        let before = runtime::metrics().completions;
+        while all.len() < LEN {
+            all.extend_from_slice(&stream.recv().await.unwrap());
+            pieces += 1;
+        }
+        assert!(all == data);
+        (runtime::metrics().completions - before, pieces)
+    })
+}
+
+#[test]
+fn where_the_kernel_has_bundles_one_completion_brings_many_buffers() {
+    let _watchdog = watchdog(scaled(secs(40)));
+    let (completions, pieces) = completions_and_pieces("single classic");
+    assert!(pieces == 3 && completions >= 3, "{completions} completions, {pieces} pieces");
+    let (completions, pieces) = completions_and_pieces("classic");
+    let bundles = runtime::probe().ring.unwrap().bundles;
+    println!("bundles: {bundles}, completions: {completions}");
+    assert_eq!((pieces, completions < 3), (3, bundles));
 }
 
 #[test]

@@ -407,3 +407,18 @@ fn soak_recv_two_small_slabs() {
 fn soak_recv_two_small_buffers() {
     soak(POOLS[4]);
 }
+
+#[test]
+fn soak_recv_without_bundles() {
+    soak(POOLS[5]);
+}
+
+#[test]
+fn soak_recv_six_small_buffers() {
+    soak(POOLS[6]);
+}
+
+#[test]
+fn soak_recv_two_small_buffers_without_bundles() {
+    soak(POOLS[7]);
+}

@@ -125,7 +125,7 @@ impl Driver {
     pub(crate) fn set_up_pool(&self) {
         if self.pool.is_untried() {
             let ring = self.ring.borrow();
-            self.pool.set_up(|table, entries, flags| {
+            self.pool.set_up(ring.features().bundles, |table, entries, flags| {
                 // SAFETY: the pool keeps its table and what it lends until `close_pool`, or leaks them (I6).
                 unsafe { ring.register_buffers(table, entries, pool::GROUP, flags) }
             });
@@ -431,7 +431,7 @@ impl Driver {
         }
     }
 
-    /// Hands over the piece of the pool that a completion brought, if it did.
+    /// Hands over the pieces of the pool that a completion brought; says whether there were any.
     #[inline(always)]
     fn store_piece(
         &self,
@@ -441,17 +441,18 @@ impl Driver {
         wake_home: &impl Fn(Waker) -> Option<Waker>,
     ) -> bool {
         let (result, flags) = cqe.parts();
-        let Some(data) = self.pool.cut(result, flags) else { return false };
         let mut enough = false;
-        // SAFETY: a pooled operation, whose last completion has not come before this one.
-        let waker = unsafe { slot.hand_early(data, &mut enough) };
-        if let Some(waker) = waker.and_then(wake_home) {
-            acts.push(Act::Wake(waker));
-        }
+        let some = self.pool.cut(result, flags, |data| {
+            // SAFETY: a pooled operation, whose last completion has not come before this one.
+            let waker = unsafe { slot.hand_early(data, &mut enough) };
+            if let Some(waker) = waker.and_then(wake_home) {
+                acts.push(Act::Wake(waker));
+            }
+        });
         if enough {
             self.cancels.borrow_mut().push(slot.key());
         }
-        true
+        some
     }
 
     /// Runs everything that the last visits found, and returns the first panic. A call from within does nothing: the

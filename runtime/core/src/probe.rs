@@ -33,6 +33,8 @@ pub struct Ring {
     pub abs_timer: bool,
     /// Waiting is not counted as waiting for a disk (6.15).
     pub no_iowait: bool,
+    /// A receive may fill many buffers in one completion (6.10).
+    pub bundles: bool,
     /// Completions are made by the thread that waits for them (6.1).
     pub defer_taskrun: bool,
     /// The opcodes that the runtime can use, and whether they are there.
@@ -90,6 +92,7 @@ fn ring() -> Result<Ring, StartError> {
     Ok(Ring {
         abs_timer: features.abs_timer,
         no_iowait: features.no_iowait,
+        bundles: features.bundles,
         defer_taskrun: features.defer_taskrun,
         opcodes: OPCODES.iter().map(|&(name, _)| name).zip(has).collect(),
     })
@@ -111,6 +114,7 @@ impl fmt::Display for Probe {
                 writeln!(f, "ring                can be set up")?;
                 writeln!(f, "absolute timeouts   {}", yes(ring.abs_timer))?;
                 writeln!(f, "no iowait           {}", yes(ring.no_iowait))?;
+                writeln!(f, "receive bundles     {}", yes(ring.bundles))?;
                 writeln!(f, "deferred task work  {}", yes(ring.defer_taskrun))?;
                 let missing: Vec<_> = ring.opcodes.iter().filter(|(_, there)| !there).map(|(name, _)| *name).collect();
                 let missing = if missing.is_empty() { "none".to_owned() } else { missing.join(" ") };

@@ -35,6 +35,8 @@ pub(crate) struct Features {
     taskrun_flag: bool,
     /// Completions are only made inside an enter (6.1).
     pub(crate) defer_taskrun: bool,
+    /// A receive may fill many buffers in one completion (6.10).
+    pub(crate) bundles: bool,
     /// What there is of zero-copy sends (6.0).
     pub(crate) zero_copy: ZeroCopy,
     /// The opcodes below 64 that are there, by their bits.

@@ -20,25 +20,31 @@ pub(crate) trait RecvSink: Origin {
     fn received_apart(&mut self, cqe: Cqe, memory: Vec<u8>);
 }
 
-/// Receives until it is cancelled, the stream ends, or the pool is empty (`ENOBUFS`).
+/// Receives until it is cancelled, the stream ends, or the pool is empty (`ENOBUFS`). With `BUNDLES`
+/// (`IORING_RECVSEND_BUNDLE`, 6.10) a completion may bring many buffers.
 #[derive(Debug)]
-pub(crate) struct RecvMulti<S> {
+pub(crate) struct RecvMulti<S, const BUNDLES: bool> {
     sink: S,
 }
 
-impl<S: RecvSink> RecvMulti<S> {
+impl<S: RecvSink, const BUNDLES: bool> RecvMulti<S, BUNDLES> {
     pub(crate) fn new(sink: S) -> Self {
         Self { sink }
     }
 }
 
 // SAFETY: the entry holds no pointers; all completions but the last carry F_MORE.
-unsafe impl<S: RecvSink> Multi for RecvMulti<S> {
+unsafe impl<S: RecvSink, const BUNDLES: bool> Multi for RecvMulti<S, BUNDLES> {
     const KIND: Kind = Kind::Recv;
     const POOLED: bool = true;
 
     fn entry(&mut self) -> squeue::Entry {
-        opcode::RecvMulti::new(types::Fd(self.sink.raw_fd()), GROUP).build()
+        let fd = types::Fd(self.sink.raw_fd());
+        if BUNDLES {
+            opcode::RecvMultiBundle::new(fd, GROUP).build()
+        } else {
+            opcode::RecvMulti::new(fd, GROUP).build()
+        }
     }
 
     fn item(&mut self, cqe: Cqe) {

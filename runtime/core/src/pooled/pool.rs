@@ -36,6 +36,8 @@ pub struct Shape {
     pub queue_bytes: u32,
     /// The kernel is treated as if it could only fill a buffer once.
     pub classic: bool,
+    /// The kernel is treated as if a completion could only bring one buffer.
+    pub single: bool,
     /// The kernel is treated as if it could not pick buffers at all.
     pub none: bool,
 }
@@ -75,6 +77,7 @@ pub(crate) struct Pool {
     tight: Cell<bool>,
     all_from: Cell<u32>,
     most: Cell<u16>,
+    bundles: Cell<bool>,
     pub(crate) copied: Cell<u64>,
 }
 
@@ -82,6 +85,8 @@ pub(super) struct Slab {
     start: NonNull<u8>,
     bytes: u32,
     id: u16,
+    /// Its place in the table, while it is stocked.
+    place: Cell<u16>,
     /// The kernel may write behind `filled`.
     stocked: Cell<bool>,
     filled: Cell<u32>,
@@ -103,6 +108,7 @@ impl Pool {
             tight: Cell::new(false),
             all_from: Cell::new(u32::MAX),
             most: Cell::new(0),
+            bundles: Cell::new(false),
             copied: Cell::new(0),
         }
     }
@@ -127,10 +133,17 @@ impl Pool {
         self.stocked.get() > 0
     }
 
+    /// Whether receives are to ask for bundles: many buffers in one completion. A buffer that is filled bit by bit takes as
+    /// much by itself, so there it would gain nothing.
+    #[inline]
+    pub(crate) fn has_bundles(&self) -> bool {
+        self.bundles.get()
+    }
+
     /// Makes the table, has it registered (by address, entries and flags) and lends the first slabs. A kernel that
     /// refuses leaves a pool without stock.
     #[cold]
-    pub(crate) fn set_up(&self, mut register: impl FnMut(u64, u16, u16) -> bool) {
+    pub(crate) fn set_up(&self, bundles: bool, mut register: impl FnMut(u64, u16, u16) -> bool) {
         let layout = table_layout();
         // SAFETY: the layout has a size.
         let table = unsafe { alloc_zeroed(layout) }.cast::<BufRingEntry>();
@@ -161,6 +174,7 @@ impl Pool {
         self.small_from.set(u32::from(small_from));
         self.all_from.set(u32::from(most).div_ceil(2));
         self.most.set(most);
+        self.bundles.set(bundles && !self.shape.single && stage == Stage::Classic);
         self.add(first);
     }
 
@@ -206,8 +220,8 @@ impl Pool {
         self.stocked.set(self.stocked.get() + 1);
         let table = self.table.get();
         let tail = self.tail.get();
-        // SAFETY: inside the table, which has a power of two of places.
-        let place = unsafe { table.add(usize::from(tail & (ENTRIES - 1))) };
+        slab.place.set(tail);
+        let place = self.place(tail);
         // SAFETY: there are no more slabs than places, so the kernel is done with this one, and looks at it again only
         // behind the store of the tail.
         let entry = unsafe { &mut *place };
@@ -223,29 +237,71 @@ impl Pool {
         at.store(tail, Ordering::Release);
     }
 
-    /// Cuts the piece of a completion that is being reaped; all of them, in their order (rule 1).
+    fn place(&self, position: u16) -> *mut BufRingEntry {
+        // SAFETY: inside the table, which has a power of two of places.
+        unsafe { self.table.get().add(usize::from(position & (ENTRIES - 1))) }
+    }
+
+    /// Cuts the pieces of a completion that is being reaped; all of them, in their order (rule 1). Says whether there
+    /// was any.
     #[inline]
-    pub(crate) fn cut(&self, result: i32, flags: u32) -> Option<Pooled> {
-        let at = *self.slabs().get(usize::from(cqueue::buffer_select(flags)?))?;
+    pub(crate) fn cut(&self, result: i32, flags: u32, mut each: impl FnMut(Pooled)) -> bool {
+        let Some(id) = cqueue::buffer_select(flags) else { return false };
+        let Some(&at) = self.slabs().get(usize::from(id)) else { return false };
+        // SAFETY: slabs in the vector live; only shared references to them are made.
+        let slab = unsafe { at.as_ref() };
+        let room = slab.bytes - slab.filled.get();
+        if result <= 0 || room == 0 || !slab.stocked.get() {
+            self.cut_nothing(slab, flags);
+            return false;
+        }
+        let len = (result as u32).min(room);
+        let (place, tail) = (slab.place.get(), self.tail.get());
+        each(self.piece(at, len, cqueue::buffer_more(flags)));
+        if result as u32 > len && self.has_bundles() {
+            self.cut_bundle(place, tail, result as u32 - len, each);
+        }
+        true
+    }
+
+    /// The rest of a bundle lies in the slabs of the places behind the first one, up to what was lent when it was reaped.
+    #[cold]
+    fn cut_bundle(&self, mut place: u16, tail: u16, mut left: u32, mut each: impl FnMut(Pooled)) {
+        while left > 0 {
+            place = place.wrapping_add(1);
+            if place == tail {
+                return;
+            }
+            // SAFETY: the kernel writes nothing there, and we only in `lend`.
+            let id = unsafe { (*self.place(place)).bid() };
+            let Some(&at) = self.slabs().get(usize::from(id)) else { return };
+            // SAFETY: slabs in the vector live; only shared references to them are made.
+            let slab = unsafe { at.as_ref() };
+            if !slab.stocked.get() || slab.place.get() != place {
+                return;
+            }
+            let len = left.min(slab.bytes);
+            left -= len;
+            each(self.piece(at, len, false));
+        }
+    }
+
+    /// The next `len` bytes of a slab, of which there are as many.
+    #[inline]
+    fn piece(&self, at: NonNull<Slab>, len: u32, more: bool) -> Pooled {
         // SAFETY: slabs in the vector live; only shared references to them are made.
         let slab = unsafe { at.as_ref() };
         let offset = slab.filled.get();
-        let room = slab.bytes - offset;
-        if result <= 0 || room == 0 || !slab.stocked.get() {
-            self.cut_nothing(slab, flags);
-            return None;
-        }
-        let len = (result as u32).min(room);
         slab.filled.set(offset + len);
         slab.pieces.set(slab.pieces.get() + 1);
         // SAFETY: inside the slab.
         let start = unsafe { slab.start.add(offset as usize) };
         let mut piece = Pooled { start, len: len as usize, slab: Some(at) };
-        if !cqueue::buffer_more(flags) {
+        if !more {
             self.used_up(slab);
         }
         self.relieve(&mut piece);
-        Some(piece)
+        piece
     }
 
     /// A completion names a buffer and brings nothing. A kernel that takes nothing from an incremental buffer keeps it,
@@ -370,6 +426,7 @@ impl Slab {
             start,
             bytes,
             id,
+            place: Cell::new(0),
             stocked: Cell::new(false),
             filled: Cell::new(0),
             pieces: Cell::new(0),

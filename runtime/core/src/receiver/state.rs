@@ -266,7 +266,13 @@ impl Receiver {
         let pool = cx.driver.pool();
         let may_stand = !self.only_apart.get() && self.empty.get() < EMPTY_BOUND;
         let (armed, key) = if may_stand && (pool.has_stock() || pool.replenish()) {
-            (Armed::Standing, cx.driver.submit_multi(RecvMulti::new(Rc::clone(self))).ok())
+            let sink = Rc::clone(self);
+            let key = if pool.has_bundles() {
+                cx.driver.submit_multi(RecvMulti::<_, true>::new(sink)).ok()
+            } else {
+                cx.driver.submit_multi(RecvMulti::<_, false>::new(sink)).ok()
+            };
+            (Armed::Standing, key)
         } else if wanted {
             cx.driver.counters.pool_apart.add(1);
             self.empty.set(0);

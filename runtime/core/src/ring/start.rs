@@ -153,6 +153,7 @@ fn finish(ring: IoUring, flags: Flags, setup: &Setup) -> Result<(IoUring, Entran
         no_iowait: params.is_feature_no_iowait(),
         taskrun_flag: flags.taskrun_flag,
         defer_taskrun: flags.defer_taskrun,
+        bundles: params.is_feature_recvsend_bundle(),
         zero_copy: ZeroCopy::Missing,
         opcodes: 0,
     };

@@ -15,6 +15,7 @@ struct Kernel {
     table: *mut BufRingEntry,
     head: u16,
     incremental: bool,
+    bundles: bool,
     next: u8,
 }
 
@@ -32,35 +33,57 @@ impl Kernel {
         Some(unsafe { &mut *entry })
     }
 
-    /// Receives up to `len` bytes; the completion and what was written.
-    fn receive(&mut self, len: u32) -> Option<((i32, u32), Vec<u8>)> {
-        let entry = self.entry()?;
-        let n = len.min(entry.len());
-        let data: Vec<u8> = (0..n)
-            .map(|_| {
-                self.next = self.next.wrapping_add(1);
-                self.next
-            })
-            .collect();
-        // SAFETY: the memory is lent to this kernel, for at least so many bytes.
-        unsafe { ptr::copy_nonoverlapping(data.as_ptr(), entry.addr() as *mut u8, data.len()) };
-        let mut flags = F_BUFFER | F_MORE | u32::from(entry.bid()) << 16;
-        if self.incremental && n < entry.len() {
-            entry.set_addr(entry.addr() + u64::from(n));
-            entry.set_len(entry.len() - n);
-            flags |= F_BUF_MORE;
-        } else {
-            self.head = self.head.wrapping_add(1);
+    /// Receives up to `len` bytes; the completion and what was written, by buffer.
+    fn receive(&mut self, len: u32) -> Option<((i32, u32), Vec<Vec<u8>>)> {
+        let mut flags = F_BUFFER | F_MORE | u32::from(self.entry()?.bid()) << 16;
+        let (mut filled, mut left) = (Vec::new(), len);
+        while let Some(entry) = self.entry() {
+            let n = left.min(entry.len());
+            left -= n;
+            let data: Vec<u8> = (0..n)
+                .map(|_| {
+                    self.next = self.next.wrapping_add(1);
+                    self.next
+                })
+                .collect();
+            // SAFETY: the memory is lent to this kernel, for at least so many bytes.
+            unsafe { ptr::copy_nonoverlapping(data.as_ptr(), entry.addr() as *mut u8, data.len()) };
+            filled.push(data);
+            if self.incremental && n < entry.len() {
+                entry.set_addr(entry.addr() + u64::from(n));
+                entry.set_len(entry.len() - n);
+                flags |= F_BUF_MORE;
+            } else {
+                self.head = self.head.wrapping_add(1);
+            }
+            if left == 0 || !self.bundles {
+                break;
+            }
         }
-        Some(((n as i32, flags), data))
+        Some(((filled.concat().len() as i32, flags), filled))
     }
+}
+
+/// What a completion brought that is known to bring one piece.
+fn one(pool: &Pool, (result, flags): (i32, u32)) -> Pooled {
+    let mut pieces = cut(pool, (result, flags));
+    assert_eq!(pieces.len(), 1);
+    pieces.remove(0)
+}
+
+fn cut(pool: &Pool, (result, flags): (i32, u32)) -> Vec<Pooled> {
+    let mut pieces = Vec::new();
+    let any = pool.cut(result, flags, |piece| pieces.push(piece));
+    assert_eq!(any, !pieces.is_empty());
+    pieces
 }
 
 /// Boxed, since slabs know their pool by its address.
 fn pool(shape: Shape) -> (Box<Pool>, Kernel) {
     let pool = Box::new(Pool::new(shape));
-    pool.set_up(|_, _, _| true);
-    let kernel = Kernel { table: pool.table.get(), head: 0, incremental: !shape.classic, next: 0 };
+    pool.set_up(true, |_, _, _| true);
+    let kernel =
+        Kernel { table: pool.table.get(), head: 0, incremental: !shape.classic, bundles: pool.has_bundles(), next: 0 };
     (pool, kernel)
 }
 
@@ -78,7 +101,7 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        5 => (1..90u32).prop_map(Step::Receive),
+        5 => (1..600u32).prop_map(Step::Receive),
         3 => Just(Step::Reap),
         4 => (0..32usize).prop_map(Step::Drop),
         1 => (0..32usize, 0..40usize).prop_map(|(at, n)| Step::Advance(at, n)),
@@ -90,11 +113,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
-    (16..200u32, 1..5u16, 5..12u16, any::<bool>()).prop_map(|(slab_bytes, first, most, classic)| Shape {
+    (16..200u32, 1..5u16, 5..12u16, any::<[bool; 2]>()).prop_map(|(slab_bytes, first, most, [classic, single])| Shape {
         slab_bytes,
         first,
         most,
         classic,
+        single,
         ..Shape::default()
     })
 }
@@ -103,7 +127,7 @@ proptest! {
     #[test]
     fn pieces_keep_their_bytes_and_slabs_come_back_once(shape in shape(), steps in steps()) {
         let (pool, mut kernel) = pool(shape);
-        let mut waiting: VecDeque<((i32, u32), Vec<u8>)> = VecDeque::new();
+        let mut waiting: VecDeque<((i32, u32), Vec<Vec<u8>>)> = VecDeque::new();
         // What is held, and what it must read as.
         let mut held: Vec<(Pooled, Vec<u8>)> = Vec::new();
         for step in steps {
@@ -111,8 +135,10 @@ proptest! {
             match step {
                 Step::Receive(len) => waiting.extend(kernel.receive(len)),
                 Step::Reap => {
-                    for ((result, flags), data) in waiting.drain(..) {
-                        held.push((pool.cut(result, flags).unwrap(), data));
+                    for (cqe, filled) in waiting.drain(..) {
+                        let pieces = cut(&pool, cqe);
+                        prop_assert_eq!(pieces.len(), filled.len());
+                        held.extend(pieces.into_iter().zip(filled));
                     }
                 }
                 Step::Drop(at) if !held.is_empty() => drop(held.swap_remove(at % count)),
@@ -151,8 +177,8 @@ proptest! {
             prop_assert_eq!(pool.picture().pieces as usize, held.iter().filter(|(piece, _)| piece.is_piece()).count());
         }
         // Everything is reaped and dropped: every slab is lent, each once.
-        for ((result, flags), _) in waiting {
-            drop(pool.cut(result, flags));
+        for (cqe, _) in waiting {
+            drop(cut(&pool, cqe));
         }
         let (kept, rest): (Vec<_>, Vec<_>) = held.into_iter().enumerate().partition(|(i, _)| i % 3 == 0);
         drop(rest);
@@ -180,19 +206,33 @@ proptest! {
 fn what_a_kernel_should_not_say_is_survived() {
     let (pool, mut kernel) = pool(Shape { slab_bytes: 64, first: 4, most: 4, ..Shape::default() });
     // No such buffer.
-    assert!(pool.cut(8, F_BUFFER | 77 << 16).is_none());
+    assert!(cut(&pool, (8, F_BUFFER | 77 << 16)).is_empty());
     // More than there is.
     let ((_, flags), _) = kernel.receive(64).unwrap();
     let id = flags >> 16;
-    let piece = pool.cut(1 << 20, flags).unwrap();
+    let piece = one(&pool, (1 << 20, flags));
     assert_eq!(piece.len(), 64);
     // A buffer that it does not have.
-    assert!(pool.cut(8, F_BUFFER | id << 16).is_none());
+    assert!(cut(&pool, (8, F_BUFFER | id << 16)).is_empty());
     // Nothing taken, although it says that it is done with the buffer: it is not.
     let tail = pool.tail.get();
-    assert!(pool.cut(0, F_BUFFER | 1 << 16).is_none());
+    assert!(cut(&pool, (0, F_BUFFER | 1 << 16)).is_empty());
     assert_eq!((pool.pinned(), pool.tail.get()), (1, tail));
     drop(piece);
+    assert_eq!(pool.pinned(), 0);
+    pool.close();
+}
+
+#[test]
+fn a_bundle_of_more_than_was_lent_ends_with_what_was() {
+    let (pool, mut kernel) = pool(Shape { slab_bytes: 64, first: 3, most: 3, classic: true, ..Shape::default() });
+    let ((_, flags), _) = kernel.receive(1).unwrap();
+    let first = one(&pool, (1, flags));
+    let ((result, flags), filled) = kernel.receive(1000).unwrap();
+    assert_eq!(result, 128);
+    let rest = cut(&pool, (1000, flags));
+    assert!(rest.iter().map(|piece| &piece[..]).eq(filled.iter().map(|data| &data[..])));
+    drop((first, rest));
     assert_eq!(pool.pinned(), 0);
     pool.close();
 }
@@ -201,8 +241,8 @@ fn what_a_kernel_should_not_say_is_survived() {
 fn a_classic_buffer_without_bytes_is_lent_again() {
     let (pool, mut kernel) = pool(Shape { slab_bytes: 64, first: 2, most: 2, classic: true, ..Shape::default() });
     for _ in 0..5 {
-        let ((result, flags), _) = kernel.receive(0).unwrap();
-        assert!(pool.cut(result, flags).is_none());
+        let (cqe, _) = kernel.receive(0).unwrap();
+        assert!(cut(&pool, cqe).is_empty());
         assert_eq!(pool.pinned(), 0);
     }
     pool.close();
@@ -211,16 +251,16 @@ fn a_classic_buffer_without_bytes_is_lent_again() {
 #[test]
 fn a_pool_whose_kernel_is_not_done_leaks_its_slabs_and_keeps_what_is_held() {
     let (pool, mut kernel) = pool(Shape { slab_bytes: 64, first: 1, most: 1, ..Shape::default() });
-    let ((result, flags), data) = kernel.receive(64).unwrap();
-    let piece = pool.cut(result, flags).unwrap();
+    let (cqe, filled) = kernel.receive(64).unwrap();
+    let piece = one(&pool, cqe);
     drop(pool);
-    assert_eq!(piece[..], data[..]);
+    assert_eq!(piece[..], filled[0][..]);
     drop(piece);
 }
 
 #[test]
 fn a_kernel_that_refuses_leaves_no_stock() {
     let pool = Pool::new(Shape::default());
-    pool.set_up(|_, _, _| false);
+    pool.set_up(true, |_, _, _| false);
     assert!(!pool.has_stock() && !pool.replenish() && !pool.is_untried() && !pool.is_registered());
 }
