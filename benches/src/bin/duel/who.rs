@@ -10,11 +10,13 @@ use runtime_limit::args::Args;
 pub(crate) const SERVER_CORE: usize = 0;
 
 /// Name, program, further arguments. The tuned peers have our flags on their ring.
-const KNOWN: [(&str, &str, &[&str]); 17] = [
+const KNOWN: [(&str, &str, &[&str]); 18] = [
     ("limit", "limit", &[]),
     // With larger buffers than everybody has: for messages that are larger still.
     ("limit-64k", "limit", &["buf=65536"]),
     ("limit-256k", "limit", &["buf=262144"]),
+    // Only for `echo`.
+    ("limit-direct", "limit", &["direct=true"]),
     ("multi", "limit", &["mode=multi"]),
     ("single", "limit", &["mode=single"]),
     ("async-task", "peer-async-task", &[]),

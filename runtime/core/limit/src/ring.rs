@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use io_uring::{IoUring, Submitter, cqueue, squeue, types};
@@ -120,6 +121,12 @@ impl Ring {
     #[must_use]
     pub fn submitter(&self) -> Submitter<'_> {
         self.uring.submitter()
+    }
+}
+
+impl AsRawFd for Ring {
+    fn as_raw_fd(&self) -> RawFd {
+        self.uring.as_raw_fd()
     }
 }
 

@@ -10,6 +10,9 @@ const F_BUFFER: u32 = 1;
 const F_MORE: u32 = 2;
 const F_BUF_MORE: u32 = 1 << 4;
 
+/// Result and flags of a completion, and what was written, by buffer.
+type Received = ((i32, u32), Vec<Vec<u8>>);
+
 /// The kernel's side of a table: it fills what is lent, in order, with a byte that counts up.
 struct Kernel {
     table: *mut BufRingEntry,
@@ -33,8 +36,8 @@ impl Kernel {
         Some(unsafe { &mut *entry })
     }
 
-    /// Receives up to `len` bytes; the completion and what was written, by buffer.
-    fn receive(&mut self, len: u32) -> Option<((i32, u32), Vec<Vec<u8>>)> {
+    /// Receives up to `len` bytes.
+    fn receive(&mut self, len: u32) -> Option<Received> {
         let mut flags = F_BUFFER | F_MORE | u32::from(self.entry()?.bid()) << 16;
         let (mut filled, mut left) = (Vec::new(), len);
         while let Some(entry) = self.entry() {
@@ -127,7 +130,7 @@ proptest! {
     #[test]
     fn pieces_keep_their_bytes_and_slabs_come_back_once(shape in shape(), steps in steps()) {
         let (pool, mut kernel) = pool(shape);
-        let mut waiting: VecDeque<((i32, u32), Vec<Vec<u8>>)> = VecDeque::new();
+        let mut waiting: VecDeque<Received> = VecDeque::new();
         // What is held, and what it must read as.
         let mut held: Vec<(Pooled, Vec<u8>)> = Vec::new();
         for step in steps {

@@ -9,16 +9,16 @@
 //! ```
 //!
 //! A connection is its descriptor: the number indexes the table of buffers, and the buffer stays for the next
-//! connection that gets the number.
+//! connection that gets the number. With `direct=true` it is a place in the ring's own table of files instead.
 
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 
-use io_uring::{cqueue, opcode, types};
+use io_uring::{cqueue, opcode, squeue, types};
 use runtime_limit::args::Args;
 use runtime_limit::leaked::Leaked;
 use runtime_limit::ring::{Ring, tag_and_index, user_data};
-use runtime_limit::{Result, socket};
+use runtime_limit::{MOST_HELD, Result, socket};
 
 use crate::{COMPLETIONS, SUBMISSIONS, close};
 
@@ -33,6 +33,7 @@ struct Echo {
     /// By descriptor; at most one operation at a time uses a buffer.
     buffers: Vec<Option<Leaked>>,
     buffer_len: usize,
+    direct: bool,
     echoed: u64,
 }
 
@@ -40,10 +41,14 @@ pub(crate) fn run(mut args: Args) -> Result<()> {
     let listener = socket::listen(args.value("port", 0)?)?;
     let buffer_len = args.at_most("buf", 16 << 10, 16 << 20)?;
     let requests = args.value("requests", u64::MAX)?;
+    let direct = args.value("direct", false)?;
     args.finish()?;
     println!("READY port={}", listener.local_addr()?.port());
     let ring = Ring::new(SUBMISSIONS, COMPLETIONS)?;
-    let mut echo = Echo { ring, listener, buffers: Vec::new(), buffer_len, echoed: 0 };
+    if direct {
+        ring.submitter().register_files_sparse(MOST_HELD as u32)?;
+    }
+    let mut echo = Echo { ring, listener, buffers: Vec::new(), buffer_len, direct, echoed: 0 };
     echo.serve(requests)?;
     println!("COUNTS requests={} enters={}", echo.echoed, echo.ring.enters());
     Ok(())
@@ -94,7 +99,12 @@ impl Echo {
     }
 
     fn accept(&mut self) -> Result<()> {
-        let entry = opcode::AcceptMulti::new(types::Fd(self.listener.as_raw_fd())).flags(libc::SOCK_CLOEXEC).build();
+        let fd = types::Fd(self.listener.as_raw_fd());
+        let entry = if self.direct {
+            opcode::AcceptMulti::new(fd).allocate_file_index(true).build()
+        } else {
+            opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build()
+        };
         // SAFETY: the entry names no memory.
         Ok(unsafe { self.ring.push(&entry.user_data(user_data(ACCEPT, 0))) }?)
     }
@@ -102,6 +112,7 @@ impl Echo {
     fn recv(&mut self, fd: u32) -> Result<()> {
         let buffer = self.buffer(fd);
         let entry = opcode::Recv::new(types::Fd(fd as i32), buffer.as_ptr(), buffer.len_u32()).build();
+        let entry = entry.flags(self.descriptor());
         // SAFETY: the buffer is leaked, and this connection's only operation is the one that writes to it.
         Ok(unsafe { self.ring.push(&entry.user_data(user_data(RECV, fd))) }?)
     }
@@ -110,13 +121,25 @@ impl Echo {
     fn send(&mut self, fd: u32, len: u32) -> Result<()> {
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
         let entry = opcode::Send::new(types::Fd(fd as i32), self.buffer(fd).as_ptr(), len).flags(flags).build();
+        let entry = entry.flags(self.descriptor());
         // SAFETY: the buffer is leaked, `len` of its bytes were received, and nothing writes to it before SEND is done.
         Ok(unsafe { self.ring.push(&entry.user_data(user_data(SEND, fd))) }?)
     }
 
     fn close(&mut self, fd: u32) -> Result<()> {
+        let entry = if self.direct {
+            let entry = opcode::Close::new(types::Fixed(fd)).build();
+            entry.flags(squeue::Flags::SKIP_SUCCESS).user_data(user_data(CLOSE, fd))
+        } else {
+            close(fd, user_data(CLOSE, fd))
+        };
         // SAFETY: the entry names no memory.
-        Ok(unsafe { self.ring.push(&close(fd, user_data(CLOSE, fd))) }?)
+        Ok(unsafe { self.ring.push(&entry) }?)
+    }
+
+    /// What an entry's descriptor is.
+    fn descriptor(&self) -> squeue::Flags {
+        if self.direct { squeue::Flags::FIXED_FILE } else { squeue::Flags::empty() }
     }
 
     #[inline]

@@ -1,15 +1,17 @@
-//! The limit: servers that are nothing but a loop around one ring.
+//! The limit: programs that are nothing but a loop around one ring.
 //!
 //! ```text
-//! limit echo   port=P buf=16384 requests=N secs=600      sends back what it receives
+//! limit echo   port=P buf=16384 requests=N secs=600      sends back what it receives; direct=true by direct descriptors
 //! limit accept port=P mode=multi|single conns=N secs=600 accepts and closes; with hold=N, N at a time
+//! limit wake   n=20000 core=1                            round trips of two threads by eventfd and by MSG_RING, in turns
 //! ```
 //!
-//! Both listen on 127.0.0.1, print `READY port=P` once they do (port 0 takes a free one), and end after the given
+//! The servers listen on 127.0.0.1, print `READY port=P` once they do (port 0 takes a free one), and end after the given
 //! number of requests or connections with a line `COUNTS`, or without one after `secs`.
 
 mod accept;
 mod echo;
+mod wake;
 
 use std::process::ExitCode;
 
@@ -30,7 +32,8 @@ fn run(mut args: Args) -> Result<()> {
     match args.command() {
         "echo" => echo::run(args),
         "accept" => accept::run(args),
-        _ => Err("usage: limit echo|accept key=value…".into()),
+        "wake" => wake::run(args),
+        _ => Err("usage: limit echo|accept|wake key=value…".into()),
     }
 }
 
