@@ -15,6 +15,7 @@ mod splice;
 mod traits;
 mod transit;
 mod vectored;
+mod vmsplice;
 
 use std::cell::Cell;
 use std::fmt;
@@ -40,9 +41,11 @@ use runtime_core::sys::{self, pipes};
 pub use ends::Builder;
 pub use open::OpenOptions;
 pub use relay::{Relay, RelayError, Relayed, relay};
+pub use runtime_core::buf::Pages;
 pub use runtime_core::ends::{Sink, Source};
 pub use send_file::send_file;
 pub use splice::{splice, splice_all, tee};
+pub use vmsplice::vmsplice;
 
 /// Makes a pipe: what is written to the [`Sender`] is read from the [`Receiver`].
 ///

@@ -7,6 +7,7 @@ mod ends;
 mod relay;
 mod send_file;
 mod splice;
+mod vmsplice;
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;

@@ -9,11 +9,13 @@
 //! (arrays, boxed slices, slices of buffers) keep their size; there the count alone says how much is new.
 
 mod aligned;
+mod pages;
 
 use std::io;
 use std::ops::{Bound, RangeBounds};
 
 pub use aligned::AlignedBuf;
+pub use pages::Pages;
 
 /// Memory whose bytes the kernel may read.
 ///

@@ -9,7 +9,7 @@
 //! | layer | files | what |
 //! |---|---|---|
 //! | L0 | `buf` `cpus` `fd` `lock` `sys` | memory, CPUs, descriptors, system calls |
-//! | L1 | `pooled` | received bytes in memory that the kernel picks |
+//! | L1 | `pooled` `gift` | received bytes in memory that the kernel picks; pages that a pipe keeps |
 //! | L2 | `op` | one file per operation |
 //! | L3 | `ring` `slot` `wake` `wait` `spin` `time_queue` `metrics` `pool` | the parts, none of which knows another |
 //! | L4 | `driver` `run_queue` | ring and slots together; tasks as the loop sees them |
@@ -48,6 +48,7 @@ mod lock;
 #[doc(hidden)]
 pub mod sys;
 
+pub mod gift;
 pub mod pooled;
 
 pub mod op;

@@ -14,7 +14,7 @@ use std::{
 /// in a *lower* layer; neighbours in one layer do not know each other. Move a name here when the design moves.
 const LAYERS: &[&[&str]] = &[
     &["buf", "cpus", "fd", "lock", "sys"],
-    &["pooled"],
+    &["pooled", "gift"],
     &["op"],
     &["ring", "slot", "wake", "spin", "time_queue", "wait", "pool", "metrics"],
     &["driver", "run_queue"],

@@ -41,6 +41,46 @@ pub fn splice_file(file: BorrowedFd<'_>, offset: u64, pipe: BorrowedFd<'_>, len:
     check(unsafe { libc::splice(file.as_raw_fd(), &raw mut offset, pipe.as_raw_fd(), none, len.min(MAX_BYTES), flags) })
 }
 
+/// `splice(2)` of what is in a pipe into a file, at an offset or where its position is; waits for the disk, not for the pipe.
+pub fn splice_to_file(
+    pipe: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
+    offset: Option<u64>,
+    len: usize,
+) -> io::Result<usize> {
+    let mut at = i64::try_from(offset.unwrap_or(0)).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let at = if offset.is_some() { &raw mut at } else { std::ptr::null_mut() };
+    let (none, flags) = (std::ptr::null_mut(), libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MOVE);
+    // SAFETY: the offset lives for the call; the descriptors are open while borrowed.
+    check(unsafe { libc::splice(pipe.as_raw_fd(), none, file.as_raw_fd(), at, len.min(MAX_BYTES), flags) })
+}
+
+/// What the kernel would say of a splice into this file at this offset, were there something to splice: that it appends,
+/// cannot be sought, or is not open for writing. Does not wait.
+pub fn check_target(file: BorrowedFd<'_>, offset: Option<u64>) -> io::Result<()> {
+    let flags = super::open_flags(file)?;
+    let errno = match flags & libc::O_ACCMODE {
+        libc::O_RDONLY => libc::EBADF,
+        _ if flags & libc::O_APPEND != 0 => libc::EINVAL,
+        _ if offset.is_some_and(|offset| i64::try_from(offset).is_err()) => libc::EINVAL,
+        _ => return super::seek(file, None).map(drop),
+    };
+    Err(io::Error::from_raw_os_error(errno))
+}
+
+/// `vmsplice(2)` into a pipe that does not wait for room.
+///
+/// # Safety
+///
+/// `len` initialised bytes at `start`, which nobody changes from now on, and which are not used again but unmapped: the pipe
+/// refers to the pages, not to copies of them. With `gift`, `start` and `len` are multiples of a page.
+pub unsafe fn vmsplice(start: *const u8, len: usize, pipe: BorrowedFd<'_>, gift: bool) -> io::Result<usize> {
+    let vector = libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len.min(MAX_BYTES) };
+    let flags = libc::SPLICE_F_NONBLOCK | if gift { libc::SPLICE_F_GIFT } else { 0 };
+    // SAFETY: one vector, which lives for the call; the caller's promise about the memory; the descriptor is open.
+    check(unsafe { libc::vmsplice(pipe.as_raw_fd(), &raw const vector, 1, flags) })
+}
+
 /// `tee(2)` that does not wait.
 pub fn tee(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: usize) -> io::Result<usize> {
     // SAFETY: no pointers; the descriptors are open while borrowed.
