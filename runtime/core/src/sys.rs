@@ -87,8 +87,14 @@ pub fn is_ready(fd: RawFd, events: i16) -> io::Result<bool> {
 /// Those of the events that are there, and errors and hang-ups.
 fn events_now(fd: RawFd, events: i16) -> io::Result<i16> {
     let mut poll = libc::pollfd { fd, events, revents: 0 };
-    // SAFETY: one structure, as the call is told; it does not wait.
-    check(unsafe { libc::poll(&raw mut poll, 1, 0) } as isize).map(|_| poll.revents)
+    loop {
+        // SAFETY: one structure, as the call is told; it does not wait.
+        match check(unsafe { libc::poll(&raw mut poll, 1, 0) } as isize) {
+            // It does not wait, but a signal that is pending ends it all the same.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result.map(|_| poll.revents),
+        }
+    }
 }
 
 /// Whether this is a TCP connection that is over in both directions though nobody here has ended it: it was reset, or

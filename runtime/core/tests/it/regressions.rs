@@ -2,8 +2,9 @@
 
 use std::cell::Cell;
 use std::io::Write as _;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use runtime::op::{Cqe, Kind, Multi, opcode, squeue, stand, types};
@@ -207,5 +208,38 @@ fn a_standing_operation_ends_when_its_handle_is_dropped() {
         drop(standing);
         sleep(ms(5)).await;
         assert_eq!(in_flight(), 0);
+    });
+}
+
+static SIGNALS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn on_signal(_: libc::c_int) {
+    SIGNALS.fetch_add(1, Ordering::Relaxed);
+}
+
+#[test]
+fn a_look_at_readiness_is_no_error_under_a_storm_of_signals() {
+    in_child("regressions::a_look_at_readiness_is_no_error_under_a_storm_of_signals", LIMIT, || {
+        let handler = on_signal as extern "C" fn(libc::c_int);
+        // SAFETY: a handler that only counts.
+        unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
+        let (rx, _tx) = runtime_core::sys::pipe().unwrap();
+        // SAFETY: no pointers.
+        let target = unsafe { libc::pthread_self() };
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    // SAFETY: the thread waits for this one.
+                    unsafe { libc::pthread_kill(target, libc::SIGUSR1) };
+                }
+            });
+            let mut failed = 0;
+            while SIGNALS.load(Ordering::Relaxed) < 10_000 {
+                failed += u32::from(!matches!(runtime_core::sys::is_ready(rx.as_raw_fd(), libc::POLLIN), Ok(false)));
+            }
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(failed, 0);
+        });
     });
 }
