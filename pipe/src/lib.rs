@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod ends;
+mod file;
 mod open;
 mod relay;
 mod send_file;
@@ -39,6 +40,7 @@ use runtime_core::submit::submit;
 use runtime_core::sys::{self, pipes};
 
 pub use ends::Builder;
+pub use file::{splice_from_file, splice_to_file};
 pub use open::OpenOptions;
 pub use relay::{Relay, RelayError, Relayed, relay};
 pub use runtime_core::buf::Pages;

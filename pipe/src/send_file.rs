@@ -10,15 +10,14 @@ use std::sync::Arc;
 
 use runtime_core::coop;
 use runtime_core::duplex::{Direction, Held};
-use runtime_core::ends::{Sink, What};
-use runtime_core::ladder::ready;
+use runtime_core::ends::{End, Sink, What};
+use runtime_core::ladder::{offload, ready};
 use runtime_core::op::pass::Pass;
 use runtime_core::op::poll_add::POLLOUT;
 use runtime_core::op::read::Read;
-use runtime_core::op::{Kind, Rung};
+use runtime_core::op::Kind;
 use runtime_core::submit::submit;
 use runtime_core::sys::{self, pipes};
-use runtime_core::task::spawn_blocking;
 
 use crate::seen;
 use crate::splice::COPY_BYTES;
@@ -53,18 +52,27 @@ use crate::transit::{Drained, PIPE_BYTES, Transit};
 /// ```
 #[doc(alias = "sendfile")]
 pub async fn send_file<F: AsFd, O: Sink + ?Sized>(file: &F, offset: u64, len: u64, to: &O) -> io::Result<u64> {
-    if len == 0 {
-        return Ok(0);
+    let sent = Cell::new(0);
+    if len > 0 {
+        // Jobs may outlive this future, and the caller's file.
+        send(Arc::new(file.as_fd().try_clone_to_owned()?), offset, len, to.sink(), &sent).await?;
     }
+    Ok(sent.get())
+}
+
+/// As [`send_file`]; how many bytes the stream has is told at every moment.
+pub(crate) async fn send(
+    file: Arc<OwnedFd>,
+    offset: u64,
+    len: u64,
+    end: End<'_>,
+    sent: &Cell<u64>,
+) -> io::Result<()> {
     coop::block_sigpipe();
-    // Jobs may outlive this future, and the caller's file.
-    let file = Arc::new(file.as_fd().try_clone_to_owned()?);
-    let end = to.sink();
     let blocks = end.what == What::Socket && !sys::is_nonblocking(end.duplex.as_fd())?;
     let mut held = end.duplex.acquire(Direction::Write).await;
     held.check()?;
     let mut held = Some(held);
-    let sent = Cell::new(0);
     let mut transit = if blocks { None } else { Some(Transit::new()?) };
     while sent.get() < len {
         // The kernel's offsets have a sign; the largest number means something else to the ring.
@@ -76,13 +84,12 @@ pub async fn send_file<F: AsFd, O: Sink + ?Sized>(file: &F, offset: u64, len: u6
             if data.is_empty() {
                 break;
             }
-            write(&file, &mut held, data, end.what, &sent).await?;
+            write(&file, &mut held, data, end.what, sent).await?;
             continue;
         };
         let (ends, from) = (pipe.lend(), Arc::clone(&file));
-        coop::count(Kind::Splice, Rung::Offload);
         let job = move || pipes::splice_file(from.as_fd(), at, ends.tx.as_fd(), left.min(PIPE_BYTES));
-        match spawn_blocking(job).await.map_err(io::Error::other)? {
+        match offload(Kind::Splice, job).await {
             Ok(0) => {
                 pipe.filled(0);
                 break;
@@ -90,7 +97,7 @@ pub async fn send_file<F: AsFd, O: Sink + ?Sized>(file: &F, offset: u64, len: u6
             Ok(n) => {
                 pipe.filled(n);
                 // Stuck or not, it is tried again, by a timer.
-                while let Drained::Stuck = pipe.drain(&mut held, &sent).await? {}
+                while let Drained::Stuck = pipe.drain(&mut held, sent).await? {}
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             // Not every file can be spliced from.
@@ -100,7 +107,7 @@ pub async fn send_file<F: AsFd, O: Sink + ?Sized>(file: &F, offset: u64, len: u6
             Err(error) => return Err(error),
         }
     }
-    Ok(sent.get())
+    Ok(())
 }
 
 /// Bytes of the file, into `data`'s memory.

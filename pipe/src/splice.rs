@@ -14,7 +14,7 @@
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use runtime_core::coop;
@@ -138,19 +138,23 @@ pub(crate) struct Pair {
     held: Option<(Held, Held)>,
     from: What,
     to: What,
-    /// A socket among them is in blocking mode.
+    /// One of them is a socket in blocking mode, or something that is only copied.
     blocks: bool,
     /// Memory for copying, kept from one time to the next.
     spare: Vec<u8>,
 }
 
-/// Whether a splice would be held up by this end's own mode.
-fn blocks(end: End<'_>) -> io::Result<bool> {
-    Ok(end.what == What::Socket && !sys::is_nonblocking(std::os::fd::AsFd::as_fd(&**end.duplex))?)
+/// Whether a splice would be held up by this end's own mode, or by what it is.
+pub(crate) fn blocks(end: End<'_>) -> io::Result<bool> {
+    match end.what {
+        What::Pipe => Ok(false),
+        What::Socket => sys::is_nonblocking(end.duplex.as_fd()).map(|nonblocking| !nonblocking),
+        What::Other => Ok(true),
+    }
 }
 
 /// Takes a direction; the usual case needs neither a waker nor a place in a queue.
-async fn take(end: End<'_>, direction: Direction) -> Held {
+pub(crate) async fn take(end: End<'_>, direction: Direction) -> Held {
     match end.duplex.try_hold(direction) {
         Some(hold) if coop::has_budget() => hold.keep(),
         hold => {
@@ -365,11 +369,13 @@ impl Pair {
             data.clear();
             data.reserve_exact(len.min(COPY_BYTES));
             let (result, data, from) = match self.from {
-                What::Pipe => submit(Read::new(from, data, 0, NO_OFFSET)).await,
                 What::Socket => submit(Recv::new(from, data, 0, 0)).await,
+                What::Pipe | What::Other => submit(Read::new(from, data, 0, NO_OFFSET)).await,
             };
             self.held = Some((from, to));
             match result {
+                // A FIFO that had no writer yet.
+                Ok(0) if self.from == What::Pipe && !is_over(self.held().0.as_fd()) => self.wait_for_input().await,
                 Ok(0) => return self.held().0.take_end(false).map_or(Ok(0), Err),
                 Ok(_) => return self.pass(data).await,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

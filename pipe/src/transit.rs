@@ -85,6 +85,11 @@ impl Transit {
         self.ends.as_ref().expect("there until it is dropped")
     }
 
+    /// Where bytes come out.
+    pub(crate) fn rx(&self) -> BorrowedFd<'_> {
+        self.ends().rx.as_fd()
+    }
+
     /// Where bytes go in.
     pub(crate) fn tx(&self) -> BorrowedFd<'_> {
         self.ends().tx.as_fd()
@@ -94,6 +99,11 @@ impl Transit {
     pub(crate) fn lend(&mut self) -> Arc<Ends> {
         self.left = None;
         Arc::clone(self.ends())
+    }
+
+    /// Bytes in it, as far as that is known.
+    pub(crate) fn left(&self) -> usize {
+        self.left.unwrap_or(0)
     }
 
     /// So many bytes are in it.
@@ -129,13 +139,15 @@ impl Transit {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => *to = Some(held),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !sys::is_ready(held.as_fd().as_raw_fd(), POLLOUT)? {
+                    let is_ready = sys::is_ready(held.as_fd().as_raw_fd(), POLLOUT);
+                    if let Ok(false) = is_ready {
                         coop::count(Kind::Splice, Rung::Reissue);
                         // An error of the poll shows itself in the next try.
                         *to = Some(ready(held, POLLOUT).await.1);
                         continue;
                     }
                     *to = Some(held);
+                    is_ready?;
                     stuck += 1;
                     if stuck >= STUCK_BOUND {
                         return Ok(Drained::Stuck);

@@ -4,6 +4,7 @@
 mod support;
 
 mod ends;
+mod file;
 mod relay;
 mod send_file;
 mod splice;

@@ -22,7 +22,7 @@ async fn connected() -> (TcpStream, std::net::TcpStream) {
 }
 
 /// A file without a name.
-fn file(content: &[u8]) -> File {
+pub(crate) fn file(content: &[u8]) -> File {
     let path = std::env::temp_dir().join(format!("runtime-file-{}-{:p}", std::process::id(), content));
     let mut file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
     std::fs::remove_file(path).unwrap();

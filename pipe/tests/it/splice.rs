@@ -16,7 +16,7 @@ use super::support::{Rng, fds, in_child};
 use super::{SIGPIPE, pattern, poll_once, read_all, run, signals};
 
 /// Kernel workers of this process.
-fn workers() -> usize {
+pub(crate) fn workers() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     tasks
         .filter(|task| {

@@ -13,6 +13,8 @@ pub enum What {
     Pipe,
     /// A stream socket.
     Socket,
+    /// Something else that is read and written where the kernel is, such as a terminal: only copied.
+    Other,
 }
 
 /// One end of a stream.

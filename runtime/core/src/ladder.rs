@@ -1,7 +1,7 @@
 //! The rungs of the ladder that several kinds of I/O climb in the same way.
 //!
-//! Owns the arm rung, a poll of the descriptor, after which the operation is issued again, and the inline rung of reads.
-//! Knows nothing of what is issued.
+//! Owns the arm rung, a poll of the descriptor, after which the operation is issued again, the inline rung of reads, and the
+//! last one, the blocking pool. Knows nothing of what is issued.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -11,9 +11,10 @@ use crate::buf::IoBufMut;
 use crate::coop;
 use crate::fd::Origin;
 use crate::op::poll_add::PollAdd;
-use crate::op::{Kind, Rung};
+use crate::op::{Cqe, Kind, Rung};
 use crate::submit::submit;
 use crate::sys::pipes;
+use crate::task::spawn_blocking;
 
 /// The inline rung of a read: read(2) of a descriptor that does not block, behind the first `at` bytes of the buffer.
 ///
@@ -49,4 +50,29 @@ pub fn read_inline<B: IoBufMut>(fd: BorrowedFd<'_>, buf: &mut B, at: usize) -> i
 pub async fn ready<F: Origin>(origin: F, events: i16) -> (io::Result<u32>, F) {
     coop::count(Kind::PollAdd, Rung::Reissue);
     submit(PollAdd::new(origin, events)).await
+}
+
+/// Runs a job on the blocking pool, and counts it.
+///
+/// # Errors
+///
+/// Those of the job; `ECANCELED` when no thread can be started or the runtime is closing.
+///
+/// # Cancel safety
+///
+/// A job that was started is finished; its output is dropped.
+pub async fn offload<T, F>(kind: Kind, job: F) -> io::Result<T>
+where
+    T: Send + 'static,
+    F: FnOnce() -> io::Result<T> + Send + 'static,
+{
+    coop::count(kind, Rung::Offload);
+    match spawn_blocking(job).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // What an operation of the ring would say.
+            Err(_cancelled) => Cqe::CANCELED.result().and(Err(io::ErrorKind::Other.into())),
+        },
+    }
 }
