@@ -8,6 +8,7 @@ use std::io;
 use std::net::Shutdown;
 
 use runtime_core::buf::{BufResult, IoBuf, IoBufMut};
+use runtime_core::ends::{End, Sink, Source, View};
 use runtime_core::io::{AsyncRead, AsyncWrite};
 
 use crate::tcp::split::{OwnedReadHalf, OwnedWriteHalf};
@@ -27,6 +28,10 @@ macro_rules! reads {
 
             fn read_exact<B: IoBufMut>(&mut self, buf: B) -> impl Future<Output = BufResult<(), B>> {
                 <$type>::read_exact(self, buf)
+            }
+
+            fn read_view(&mut self) -> View<'_> {
+                View::Stream(self.source())
             }
         }
     )*};
@@ -58,6 +63,10 @@ macro_rules! writes {
 
             fn shutdown(&mut self) -> impl Future<Output = io::Result<()>> {
                 $shutdown(self)
+            }
+
+            fn write_view(&mut self) -> Option<End<'_>> {
+                Some(self.sink())
             }
         }
     )*};

@@ -7,12 +7,14 @@
 //! WRITEs of the batch otherwise.
 #![forbid(unsafe_code)]
 
+mod copy;
 mod ends;
 mod file;
 mod open;
 mod relay;
 mod send_file;
 mod splice;
+mod stdio;
 mod traits;
 mod transit;
 mod vectored;
@@ -35,10 +37,13 @@ use runtime_core::ladder::{read_inline, ready};
 use runtime_core::op::Kind;
 use runtime_core::op::poll_add::{POLLIN, POLLOUT};
 use runtime_core::op::read::{NO_OFFSET, Read};
+use runtime_core::op::recv::Recv;
+use runtime_core::op::send::Send;
 use runtime_core::op::write::Write;
 use runtime_core::submit::submit;
 use runtime_core::sys::{self, pipes};
 
+pub use copy::copy;
 pub use ends::Builder;
 pub use file::{splice_from_file, splice_to_file};
 pub use open::OpenOptions;
@@ -47,6 +52,7 @@ pub use runtime_core::buf::Pages;
 pub use runtime_core::ends::{Sink, Source};
 pub use send_file::send_file;
 pub use splice::{splice, splice_all, tee};
+pub use stdio::{Stderr, Stdin, Stdout, stderr, stdin, stdout};
 pub use vmsplice::vmsplice;
 
 /// Makes a pipe: what is written to the [`Sender`] is read from the [`Receiver`].
@@ -80,12 +86,16 @@ pub fn pipe() -> io::Result<(Sender, Receiver)> {
 /// has been read.
 pub struct Sender {
     duplex: Arc<Duplex>,
+    /// Always a pipe, but for what stands behind a standard stream.
+    what: What,
     _not_sync: PhantomData<Cell<()>>,
 }
 
 /// The reading end of a pipe.
 pub struct Receiver {
     duplex: Arc<Duplex>,
+    /// As with the sender.
+    what: What,
     _not_sync: PhantomData<Cell<()>>,
 }
 
@@ -97,7 +107,7 @@ fn duplex(fd: OwnedFd, ours: bool) -> Arc<Duplex> {
 
 impl Sender {
     fn new(fd: OwnedFd, ours: bool) -> Self {
-        Self { duplex: duplex(fd, ours), _not_sync: PhantomData }
+        Self { duplex: duplex(fd, ours), what: What::Pipe, _not_sync: PhantomData }
     }
 
     /// Writes some of the buffer and returns the count.
@@ -118,7 +128,7 @@ impl Sender {
         if let Err(error) = held.check() {
             return BufResult(Err(error), buf);
         }
-        let (result, buf, _held) = write_some(held, buf, 0).await;
+        let (result, buf, _held) = write_some(held, buf, 0, self.what).await;
         BufResult(result, buf)
     }
 
@@ -139,7 +149,7 @@ impl Sender {
         let mut written = 0;
         while written < buf.init_len() {
             let result;
-            (result, buf, held) = write_some(held, buf, written).await;
+            (result, buf, held) = write_some(held, buf, written, self.what).await;
             match result {
                 Ok(0) => return BufResult(Err(io::ErrorKind::WriteZero.into()), buf),
                 Ok(n) => written += n,
@@ -150,7 +160,12 @@ impl Sender {
     }
 }
 
-async fn write_some<B: IoBuf>(mut held: Held, mut buf: B, skip: usize) -> (io::Result<usize>, B, Held) {
+async fn write_some<B: IoBuf>(
+    mut held: Held,
+    mut buf: B,
+    skip: usize,
+    what: What,
+) -> (io::Result<usize>, B, Held) {
     // Unlike a SEND, a WRITE that the kernel tries inline raises SIGPIPE on this thread.
     coop::block_sigpipe();
     if coop::prefers_inline() && is_ours(held.duplex()) {
@@ -164,7 +179,13 @@ async fn write_some<B: IoBuf>(mut held: Held, mut buf: B, skip: usize) -> (io::R
     }
     loop {
         let result;
-        (result, buf, held) = submit(Write::new(held, buf, skip, NO_OFFSET)).await;
+        (result, buf, held) = match what {
+            What::Socket => submit(Send::new(held, buf, skip, 0)).await,
+            What::Pipe | What::Other => {
+                let may_block = may_block(held.duplex());
+                submit(Write::new(held, buf, skip, NO_OFFSET).on_worker(may_block)).await
+            }
+        };
         match result {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = ready(held, POLLOUT).await.1,
@@ -175,7 +196,7 @@ async fn write_some<B: IoBuf>(mut held: Held, mut buf: B, skip: usize) -> (io::R
 
 impl Receiver {
     fn new(fd: OwnedFd, ours: bool) -> Self {
-        Self { duplex: duplex(fd, ours), _not_sync: PhantomData }
+        Self { duplex: duplex(fd, ours), what: What::Pipe, _not_sync: PhantomData }
     }
 
     /// Reads up to the buffer's capacity and returns the count, 0 when the last writer is gone and the pipe is empty.
@@ -193,7 +214,7 @@ impl Receiver {
             return BufResult(Ok(0), buf);
         }
         let held = self.duplex.acquire(Direction::Read).await;
-        let (result, buf, _held) = read_some(held, buf, 0).await;
+        let (result, buf, _held) = read_some(held, buf, 0, self.what).await;
         BufResult(result, buf)
     }
 
@@ -212,7 +233,7 @@ impl Receiver {
         let mut at = buf::fill(&mut buf, &[]);
         while at < buf.capacity() {
             let result;
-            (result, buf, held) = read_some(held, buf, at).await;
+            (result, buf, held) = read_some(held, buf, at, self.what).await;
             match result {
                 Ok(0) => return BufResult(Err(io::ErrorKind::UnexpectedEof.into()), buf),
                 Ok(n) => at += n,
@@ -230,9 +251,16 @@ pub(crate) fn is_over(fd: BorrowedFd<'_>) -> bool {
 
 /// Of a duplex's note: the description is known to be in non-blocking mode, and nobody else's.
 const OURS: u64 = 1;
+/// The same: a write may block although a poll says that there is room. A terminal in blocking mode.
+const MAY_BLOCK: u64 = 2;
 
 fn is_ours(duplex: &Duplex) -> bool {
     duplex.note().load(Ordering::Relaxed) & OURS != 0
+}
+
+/// Whether writes are for a worker of the kernel.
+pub(crate) fn may_block(duplex: &Duplex) -> bool {
+    duplex.note().load(Ordering::Relaxed) & MAY_BLOCK != 0
 }
 
 /// An error as the user gets it; the signal that came with a broken pipe is taken away.
@@ -244,7 +272,7 @@ pub(crate) fn seen(error: io::Error) -> io::Error {
 }
 
 /// One read behind the first `at` bytes of the buffer, which an orphan gives back together with its own.
-async fn read_some<B: IoBufMut>(mut held: Held, mut buf: B, at: usize) -> (io::Result<usize>, B, Held) {
+async fn read_some<B: IoBufMut>(mut held: Held, mut buf: B, at: usize, what: What) -> (io::Result<usize>, B, Held) {
     if let Some(result) = held.serve(&mut buf, at, false) {
         coop::spend(*result.as_ref().unwrap_or(&0));
         return (result, buf, held);
@@ -261,7 +289,10 @@ async fn read_some<B: IoBufMut>(mut held: Held, mut buf: B, at: usize) -> (io::R
     }
     loop {
         let result;
-        (result, buf, held) = submit(Read::new(held, buf, at, NO_OFFSET)).await;
+        (result, buf, held) = match what {
+            What::Socket => submit(Recv::new(held, buf, at, 0)).await,
+            What::Pipe | What::Other => submit(Read::new(held, buf, at, NO_OFFSET)).await,
+        };
         match result {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             // A ring operation waits by itself, but not on a non-blocking pipe that was once spliced.
@@ -271,7 +302,7 @@ async fn read_some<B: IoBufMut>(mut held: Held, mut buf: B, at: usize) -> (io::R
                 (held, _) = ready(carry, POLLIN).await.1.into_parts();
             }
             // Of a FIFO that had no writer yet: that is no end, and a poll waits for the first one.
-            Ok(0) if at == 0 && !is_over(held.as_fd()) => held = ready(held, POLLIN).await.1,
+            Ok(0) if what == What::Pipe && at == 0 && !is_over(held.as_fd()) => held = ready(held, POLLIN).await.1,
             result => return (result, buf, held),
         }
     }
@@ -279,13 +310,13 @@ async fn read_some<B: IoBufMut>(mut held: Held, mut buf: B, at: usize) -> (io::R
 
 impl Source for Receiver {
     fn source(&self) -> End<'_> {
-        End { duplex: &self.duplex, what: What::Pipe }
+        End { duplex: &self.duplex, what: self.what }
     }
 }
 
 impl Sink for Sender {
     fn sink(&self) -> End<'_> {
-        End { duplex: &self.duplex, what: What::Pipe }
+        End { duplex: &self.duplex, what: self.what }
     }
 }
 

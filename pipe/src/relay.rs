@@ -271,19 +271,9 @@ impl Relay {
 
     /// One direction, and its end.
     async fn pass_on<R: Source, W: Sink>(&self, from: R, to: W, moved: &Cell<u64>) -> io::Result<()> {
-        {
-            let mut pair = Pair::acquire(from.source(), to.sink()).await?;
-            if pair.is_direct() && self.mode != Mode::Copy {
-                loop {
-                    match pair.step(usize::MAX).await? {
-                        0 => break,
-                        n => moved.set(moved.get() + n as u64),
-                    }
-                }
-            } else {
-                self.move_all(&mut pair, moved).await?;
-            }
-        }
+        let mut pair = Pair::acquire(from.source(), to.sink()).await?;
+        self.stream(&mut pair, moved).await?;
+        drop(pair);
         if to.sink().what == What::Socket {
             match sys::shutdown(to.sink().duplex.as_fd(), Shutdown::Write) {
                 // It is gone already, and everything was taken from it.
@@ -295,6 +285,20 @@ impl Relay {
         Ok(())
     }
 
+    /// Everything up to the end of the input.
+    pub(crate) async fn stream(&self, pair: &mut Pair, moved: &Cell<u64>) -> io::Result<()> {
+        if !pair.is_direct() || self.mode == Mode::Copy {
+            return self.move_all(pair, moved).await;
+        }
+        loop {
+            match pair.step(usize::MAX).await? {
+                0 => return Ok(()),
+                n => moved.set(moved.get() + n as u64),
+            }
+            pair.take_turns().await?;
+        }
+    }
+
     async fn move_all(&self, pair: &mut Pair, moved: &Cell<u64>) -> io::Result<()> {
         let mut room = FIRST_BYTES;
         let (mut full, mut small) = (0, 0);
@@ -304,6 +308,7 @@ impl Relay {
             transit = Some(Transit::new()?);
         }
         loop {
+            pair.take_turns().await?;
             if let Some(pipe) = &mut transit {
                 match pair.through(pipe, moved).await? {
                     Some(0) => return Ok(()),

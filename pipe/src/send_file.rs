@@ -17,11 +17,11 @@ use runtime_core::op::poll_add::POLLOUT;
 use runtime_core::op::read::Read;
 use runtime_core::op::Kind;
 use runtime_core::submit::submit;
-use runtime_core::sys::{self, pipes};
+use runtime_core::sys::pipes;
 
-use crate::seen;
-use crate::splice::COPY_BYTES;
+use crate::splice::{COPY_BYTES, blocks};
 use crate::transit::{Drained, PIPE_BYTES, Transit};
+use crate::{may_block, seen};
 
 /// Sends `len` bytes of a file from `offset` on to a stream, and returns how many there were: fewer when the file ends
 /// before. No other write of the stream comes in between. The file's own position is neither used nor changed.
@@ -69,7 +69,7 @@ pub(crate) async fn send(
     sent: &Cell<u64>,
 ) -> io::Result<()> {
     coop::block_sigpipe();
-    let blocks = end.what == What::Socket && !sys::is_nonblocking(end.duplex.as_fd())?;
+    let blocks = blocks(end)?;
     let mut held = end.duplex.acquire(Direction::Write).await;
     held.check()?;
     let mut held = Some(held);
@@ -133,7 +133,9 @@ async fn write(
     while skip < data.len() {
         let Some(mut held) = to.take() else { unreachable!("the caller brings it") };
         let result;
-        (result, data, _, held) = submit(Pass::new(Arc::clone(file), held, data, skip, what == What::Socket)).await;
+        let may_block = may_block(held.duplex());
+        let pass = Pass::new(Arc::clone(file), held, data, skip, what == What::Socket).on_worker(may_block);
+        (result, data, _, held) = submit(pass).await;
         match result {
             Ok(n) => {
                 skip += n;

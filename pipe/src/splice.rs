@@ -15,10 +15,11 @@
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use runtime_core::coop;
-use runtime_core::duplex::{Direction, Held};
+use runtime_core::duplex::{Direction, Duplex, Held};
 use runtime_core::ends::{End, Sink, Source, What};
 use runtime_core::fd::{Carry, Origin};
 use runtime_core::ladder::ready;
@@ -34,7 +35,7 @@ use runtime_core::sys::{self, pipes};
 use runtime_core::time::sleep;
 
 use crate::transit::{Drained, PIPE_BYTES, Transit};
-use crate::{Receiver, Sender, is_over, seen};
+use crate::{Receiver, Sender, is_ours, is_over, may_block, seen};
 
 /// Bytes that are copied at once.
 pub(crate) const COPY_BYTES: usize = 64 << 10;
@@ -132,6 +133,22 @@ pub async fn tee(input: &Receiver, output: &Sender, len: usize) -> io::Result<us
     pair.tee(len).await
 }
 
+/// The inline rung of a write, where the output does not block; `None` when there is nothing to be said yet.
+fn write_inline(to: &Held, what: What, data: &[u8]) -> Option<io::Result<usize>> {
+    let (kind, result) = match what {
+        What::Socket => (Kind::Send, sys::send(to.as_fd(), data)),
+        What::Pipe if is_ours(to.duplex()) => (Kind::Write, pipes::write(to.as_fd(), data)),
+        What::Pipe | What::Other => return None,
+    };
+    match result {
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => None,
+        result => {
+            coop::done_inline(kind, *result.as_ref().unwrap_or(&0));
+            Some(result)
+        }
+    }
+}
+
 /// Both sides of a move, each held.
 pub(crate) struct Pair {
     /// Always there between operations.
@@ -140,8 +157,16 @@ pub(crate) struct Pair {
     to: What,
     /// One of them is a socket in blocking mode, or something that is only copied.
     blocks: bool,
+    /// Others may use the output while the input is waited for.
+    shares: bool,
     /// Memory for copying, kept from one time to the next.
     spare: Vec<u8>,
+}
+
+/// The output, while the input is waited for.
+enum Lent {
+    Kept(Held),
+    Away(Arc<Duplex>),
 }
 
 /// Whether a splice would be held up by this end's own mode, or by what it is.
@@ -173,7 +198,55 @@ impl Pair {
         let input = take(from, Direction::Read).await;
         let mut output = take(to, Direction::Write).await;
         output.check()?;
-        Ok(Self { held: Some((input, output)), from: from.what, to: to.what, blocks, spare: Vec::new() })
+        let held = Some((input, output));
+        Ok(Self { held, from: from.what, to: to.what, blocks, shares: false, spare: Vec::new() })
+    }
+
+    /// From now on neither direction is kept from others for longer than a move takes: they may read in between, and write
+    /// in between also while this one waits for its input, as with a read and a write of one's own.
+    pub(crate) fn share(&mut self) {
+        self.shares = true;
+    }
+
+    /// Lets those go first who wait for one of the directions, if this one shares them.
+    pub(crate) async fn take_turns(&mut self) -> io::Result<()> {
+        if !self.shares {
+            return Ok(());
+        }
+        let (from, to) = self.held.take().expect("between operations both are here");
+        let (input, output) = (Arc::clone(from.duplex()), Arc::clone(to.duplex()));
+        drop((from, to));
+        let from = input.acquire(Direction::Read).await;
+        let mut to = output.acquire(Direction::Write).await;
+        let told = to.check();
+        self.held = Some((from, to));
+        told
+    }
+
+    /// Both directions, for an operation on the input: the output is let go where it is shared.
+    fn part(&mut self) -> (Held, Lent) {
+        let (from, to) = self.held.take().expect("between operations both are here");
+        (from, if self.shares { Lent::Away(Arc::clone(to.duplex())) } else { Lent::Kept(to) })
+    }
+
+    /// Undoes [`part`](Self::part); what was read meanwhile is carried, since others may be writing.
+    async fn join(&mut self, from: Held, to: Lent, data: Vec<u8>) -> io::Result<Vec<u8>> {
+        let duplex = match to {
+            Lent::Kept(to) => {
+                self.held = Some((from, to));
+                return Ok(data);
+            }
+            Lent::Away(duplex) => duplex,
+        };
+        let carry = Carry::new(from, data);
+        let mut to = duplex.acquire(Direction::Write).await;
+        let (mut from, data) = carry.into_parts();
+        let told = to.check();
+        if told.is_err() {
+            from.give_back(&data);
+        }
+        self.held = Some((from, to));
+        told.map(|()| data)
     }
 
     fn held(&mut self) -> &mut (Held, Held) {
@@ -210,7 +283,7 @@ impl Pair {
                     // The private pipe is empty, so it is the input; or it has become ready in between.
                     if !sys::is_ready(from.as_fd().as_raw_fd(), POLLIN)? {
                         coop::count(Kind::Splice, Rung::Reissue);
-                        self.wait_for_input().await;
+                        self.wait_for_input().await?;
                         continue;
                     }
                     stuck += 1;
@@ -248,7 +321,7 @@ impl Pair {
             let (from, to) = self.held();
             match pipes::splice(from.as_fd(), to.as_fd(), len) {
                 // A FIFO that had no writer yet.
-                Ok(0) if is_pipe && !is_over(from.as_fd()) => self.wait_for_input().await,
+                Ok(0) if is_pipe && !is_over(from.as_fd()) => self.wait_for_input().await?,
                 Ok(0) => {
                     coop::done_inline(Kind::Splice, 0);
                     return from.take_end(false).map_or(Ok(0), Err);
@@ -284,7 +357,7 @@ impl Pair {
             let (from, to) = self.held();
             match pipes::tee(from.as_fd(), to.as_fd(), len) {
                 // A FIFO that had no writer yet.
-                Ok(0) if !is_over(from.as_fd()) => self.wait_for_input().await,
+                Ok(0) if !is_over(from.as_fd()) => self.wait_for_input().await?,
                 Ok(n) => {
                     coop::done_inline(Kind::Tee, n);
                     return Ok(n);
@@ -328,14 +401,11 @@ impl Pair {
             return Ok(());
         }
         coop::count(kind, Rung::Reissue);
+        if !from_ready {
+            return self.wait_for_input().await;
+        }
         let (from, to) = self.held.take().expect("between operations both are here");
-        let (result, from, to) = if from_ready {
-            let (result, to) = ready(to, POLLOUT).await;
-            (result, from, to)
-        } else {
-            let (result, from) = ready(from, POLLIN).await;
-            (result, from, to)
-        };
+        let (result, to) = ready(to, POLLOUT).await;
         self.held = Some((from, to));
         result.map(drop)
     }
@@ -364,7 +434,7 @@ impl Pair {
             return result;
         }
         loop {
-            let (from, to) = self.held.take().expect("between operations both are here");
+            let (from, to) = self.part();
             let mut data = std::mem::take(&mut self.spare);
             data.clear();
             data.reserve_exact(len.min(COPY_BYTES));
@@ -372,32 +442,47 @@ impl Pair {
                 What::Socket => submit(Recv::new(from, data, 0, 0)).await,
                 What::Pipe | What::Other => submit(Read::new(from, data, 0, NO_OFFSET)).await,
             };
-            self.held = Some((from, to));
+            let data = self.join(from, to, data).await?;
             match result {
                 // A FIFO that had no writer yet.
-                Ok(0) if self.from == What::Pipe && !is_over(self.held().0.as_fd()) => self.wait_for_input().await,
+                Ok(0) if self.from == What::Pipe && !is_over(self.held().0.as_fd()) => self.wait_for_input().await?,
                 Ok(0) => return self.held().0.take_end(false).map_or(Ok(0), Err),
                 Ok(_) => return self.pass(data).await,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_for_input().await,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_for_input().await?,
                 Err(error) => return Err(error),
             }
         }
     }
 
-    async fn wait_for_input(&mut self) {
-        let (from, to) = self.held.take().expect("between operations both are here");
-        let (_, from) = ready(from, POLLIN).await;
-        self.held = Some((from, to));
+    async fn wait_for_input(&mut self) -> io::Result<()> {
+        let (from, to) = self.part();
+        let (result, from) = ready(from, POLLIN).await;
+        self.join(from, to, Vec::new()).await?;
+        result.map(drop)
     }
 
     /// Writes all of what was taken from the input; an error gives the rest back.
     async fn pass(&mut self, mut data: Vec<u8>) -> io::Result<usize> {
         let (mut skip, mut moved) = (0, 0);
+        if coop::prefers_inline() {
+            let what = self.to;
+            let (from, to) = self.held();
+            match write_inline(to, what, &data) {
+                Some(Ok(n)) => skip = n,
+                Some(Err(error)) => {
+                    from.give_back(&data);
+                    return Err(seen(error));
+                }
+                None => {}
+            }
+        }
         while skip < data.len() {
             let (mut from, mut to) = self.held.take().expect("between operations both are here");
             let result;
-            (result, data, from, to) = submit(Pass::new(from, to, data, skip, self.to == What::Socket)).await;
+            let may_block = may_block(to.duplex());
+            let pass = Pass::new(from, to, data, skip, self.to == What::Socket).on_worker(may_block);
+            (result, data, from, to) = submit(pass).await;
             self.held = Some((from, to));
             match result {
                 Ok(n) => skip += n,

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 
 use runtime_core::buf::{BufResult, IoBuf, IoBufMut};
+use runtime_core::ends::{End, Sink, Source, View};
 use runtime_core::io::{AsyncRead, AsyncWrite};
 
 use crate::{Receiver, Sender};
@@ -21,6 +22,10 @@ macro_rules! ends {
 
             fn read_exact<B: IoBufMut>(&mut self, buf: B) -> impl Future<Output = BufResult<(), B>> {
                 Receiver::read_exact(self, buf)
+            }
+
+            fn read_view(&mut self) -> View<'_> {
+                View::Stream(self.source())
             }
         }
 
@@ -44,6 +49,10 @@ macro_rules! ends {
 
             async fn shutdown(&mut self) -> io::Result<()> {
                 Ok(())
+            }
+
+            fn write_view(&mut self) -> Option<End<'_>> {
+                Some(self.sink())
             }
         }
     )*};

@@ -7,13 +7,14 @@ use std::io;
 use runtime_core::buf::{BufResult, IoBuf, IoBufMut};
 use runtime_core::coop;
 use runtime_core::duplex::Direction;
+use runtime_core::ends::What;
 use runtime_core::ladder::ready;
 use runtime_core::op::poll_add::{POLLIN, POLLOUT};
 use runtime_core::op::read::{NO_OFFSET, ReadVectored};
 use runtime_core::op::write::WriteVectored;
 use runtime_core::submit::submit;
 
-use crate::{Receiver, Sender, is_over, seen};
+use crate::{Receiver, Sender, is_over, may_block, seen};
 
 impl Sender {
     /// Writes some of several buffers, in order, and returns the count; at most 1024 are used.
@@ -43,7 +44,10 @@ impl Sender {
         }
         loop {
             let result;
-            (result, bufs, held) = submit(WriteVectored::new(held, bufs, 0, NO_OFFSET)).await;
+            (result, bufs, held) = {
+                let may_block = may_block(held.duplex());
+                submit(WriteVectored::new(held, bufs, 0, NO_OFFSET).on_worker(may_block)).await
+            };
             match result {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = ready(held, POLLOUT).await.1,
@@ -86,7 +90,7 @@ impl Receiver {
             match result {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = ready(held, POLLIN).await.1,
-                Ok(0) if !is_over(held.as_fd()) => held = ready(held, POLLIN).await.1,
+                Ok(0) if self.what == What::Pipe && !is_over(held.as_fd()) => held = ready(held, POLLIN).await.1,
                 result => return BufResult(result, bufs),
             }
         }

@@ -174,7 +174,10 @@ pub mod fs {
 
 /// Pipes.
 pub mod pipe {
-    pub use runtime_pipe::*;
+    pub use runtime_pipe::{
+        Builder, OpenOptions, Pages, Receiver, Relay, RelayError, Relayed, Sender, Sink, Source, pipe, relay, send_file,
+        splice, splice_all, splice_from_file, splice_to_file, tee, vmsplice,
+    };
 }
 
 /// Owned buffers and their results, and reading and writing whatever the source.
@@ -184,6 +187,8 @@ pub mod io {
     pub use runtime_core::foreign::{Async, Ready};
     pub use runtime_core::io::*;
     pub use runtime_core::pooled::Pooled;
+    // This `copy` knows of streams and files; it goes before the one above.
+    pub use runtime_pipe::{Stderr, Stdin, Stdout, copy, stderr, stdin, stdout};
 }
 
 /// Signals of the process.

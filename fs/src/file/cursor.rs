@@ -7,6 +7,7 @@
 use std::io::{self, Seek, SeekFrom};
 
 use runtime_core::buf::{self, BufResult, IoBuf, IoBufMut};
+use runtime_core::ends::View;
 use runtime_core::io::{AsyncRead, AsyncWrite};
 use runtime_core::op::Kind;
 use runtime_core::op::read::NO_OFFSET;
@@ -169,6 +170,13 @@ impl AsyncRead for File {
             }
         }
         BufResult(Ok(()), buf)
+    }
+
+    fn read_view(&mut self) -> View<'_> {
+        match &mut self.cursor {
+            Cursor::At(at) => View::File { open: &self.open, at },
+            Cursor::End | Cursor::Stream => View::Opaque,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 #[path = "../../../runtime/core/tests/support/mod.rs"]
 mod support;
 
+mod copy;
 mod ends;
 mod file;
 mod relay;

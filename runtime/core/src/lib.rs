@@ -17,8 +17,8 @@
 //! | L6 | `context` | one of each, and the thread's pointer to it |
 //! | L7 | `cell` | tasks: a future, its output and who waits for it |
 //! | L8 | `submit` `duplex` `open_file` `task` `time` `coop` `local` `local_key` `fixed` | futures |
-//! | L9 | `receiver` | standing receives |
-//! | L10 | `exec` `ladder` `probe` `io` `foreign` `ends` | the run loop, threads, shutdown, reports; the arm rung; traits and what is built on them; descriptors of others; what can be spliced |
+//! | L9 | `receiver` `ends` | standing receives; what can be spliced |
+//! | L10 | `exec` `ladder` `probe` `io` `foreign` | the run loop, threads, shutdown, reports; the arm rung; traits and what is built on them; descriptors of others |
 //! | L11 | `signal` `testing` | signals; hooks for tests |
 //!
 //! # Invariants
@@ -81,9 +81,9 @@ pub mod submit;
 pub mod task;
 pub mod time;
 
+pub mod ends;
 pub mod receiver;
 
-pub mod ends;
 pub mod exec;
 pub mod foreign;
 pub mod io;

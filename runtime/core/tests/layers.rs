@@ -22,8 +22,8 @@ const LAYERS: &[&[&str]] = &[
     &["context"],
     &["cell"],
     &["submit", "duplex", "open_file", "coop", "task", "time", "local", "local_key", "fixed"],
-    &["receiver"],
-    &["exec", "ladder", "probe", "io", "foreign", "ends"],
+    &["receiver", "ends"],
+    &["exec", "ladder", "probe", "io", "foreign"],
     &["signal", "testing"],
 ];
 

@@ -5,6 +5,7 @@ use std::io;
 
 use super::is_interrupted;
 use crate::buf::{self, BufResult, IoBuf, IoBufMut};
+use crate::ends::View;
 
 /// A source of bytes that are read into owned buffers.
 ///
@@ -72,6 +73,12 @@ pub trait AsyncRead {
     /// returns. A source that does not say so itself loses what earlier reads of the same call brought.
     fn read_exact<B: IoBufMut>(&mut self, buf: B) -> impl Future<Output = BufResult<(), B>> {
         read_whole(self, buf)
+    }
+
+    /// What the reads amount to, so that bytes which nobody looks at need not pass through the program.
+    #[doc(hidden)]
+    fn read_view(&mut self) -> View<'_> {
+        View::Opaque
     }
 }
 
@@ -148,8 +155,16 @@ pub(super) use pass_reads_on;
 
 impl<R: AsyncRead + ?Sized> AsyncRead for &mut R {
     pass_reads_on!(self => (**self));
+
+    fn read_view(&mut self) -> View<'_> {
+        (**self).read_view()
+    }
 }
 
 impl<R: AsyncRead + ?Sized> AsyncRead for Box<R> {
     pass_reads_on!(self => (**self));
+
+    fn read_view(&mut self) -> View<'_> {
+        (**self).read_view()
+    }
 }

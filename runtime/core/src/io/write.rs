@@ -6,6 +6,7 @@ use std::io;
 use super::is_interrupted;
 use super::read::{believable, restore};
 use crate::buf::{BufResult, IoBuf};
+use crate::ends::End;
 
 /// A sink for bytes from owned buffers.
 ///
@@ -102,6 +103,12 @@ pub trait AsyncWrite {
     ///
     /// As [`flush`](Self::flush); repeat it.
     fn shutdown(&mut self) -> impl Future<Output = io::Result<()>>;
+
+    /// The end of a stream that every write goes to at once and unchanged, if that is what this is.
+    #[doc(hidden)]
+    fn write_view(&mut self) -> Option<End<'_>> {
+        None
+    }
 }
 
 async fn write_first<W: AsyncWrite + ?Sized, B: IoBuf>(writer: &mut W, mut bufs: Vec<B>) -> BufResult<usize, Vec<B>> {
@@ -173,8 +180,16 @@ pub(super) use pass_writes_on;
 
 impl<W: AsyncWrite + ?Sized> AsyncWrite for &mut W {
     pass_writes_on!(self => (**self));
+
+    fn write_view(&mut self) -> Option<End<'_>> {
+        (**self).write_view()
+    }
 }
 
 impl<W: AsyncWrite + ?Sized> AsyncWrite for Box<W> {
     pass_writes_on!(self => (**self));
+
+    fn write_view(&mut self) -> Option<End<'_>> {
+        (**self).write_view()
+    }
 }

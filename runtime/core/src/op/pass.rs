@@ -7,6 +7,7 @@ use std::io;
 
 use super::read::{MAX_BYTES, NO_OFFSET};
 use super::send::keep_failure;
+use super::write::placed;
 use super::{Cqe, Kind, Op};
 use crate::fd::Origin;
 
@@ -18,12 +19,19 @@ pub struct Pass<F, T> {
     from: F,
     to: T,
     to_socket: bool,
+    worker: bool,
 }
 
 impl<F: Origin, T: Origin> Pass<F, T> {
     /// The bytes were taken from `from`. A socket is sent to, without SIGPIPE.
     pub fn new(from: F, to: T, data: Vec<u8>, skip: usize, to_socket: bool) -> Self {
-        Self { data, skip, from, to, to_socket }
+        Self { data, skip, from, to, to_socket, worker: false }
+    }
+
+    /// As [`Write::on_worker`](super::write::Write::on_worker); not for sockets.
+    pub fn on_worker(mut self, worker: bool) -> Self {
+        self.worker = worker;
+        self
     }
 }
 
@@ -39,7 +47,7 @@ unsafe impl<F: Origin, T: Origin> Op for Pass<F, T> {
         if self.to_socket {
             opcode::Send::new(fd, start, len).flags(libc::MSG_NOSIGNAL).build()
         } else {
-            opcode::Write::new(fd, start, len).offset(NO_OFFSET).build()
+            opcode::Write::new(fd, start, len).offset(NO_OFFSET).build().flags(placed(self.worker))
         }
     }
 

@@ -12,6 +12,11 @@ use super::{Cqe, Kind, Op};
 use crate::buf::{self, IoBuf};
 use crate::fd::Origin;
 
+/// Where an operation is carried out.
+pub(super) fn placed(on_worker: bool) -> squeue::Flags {
+    if on_worker { squeue::Flags::ASYNC } else { squeue::Flags::empty() }
+}
+
 /// Writes the bytes of one buffer behind `skip`.
 #[derive(Debug)]
 pub struct Write<B, F> {
@@ -21,17 +26,25 @@ pub struct Write<B, F> {
     offset: u64,
     index: Option<u16>,
     flags: i32,
+    worker: bool,
 }
 
 impl<B: IoBuf, F: Origin> Write<B, F> {
     /// Writes at `offset`, which is [`NO_OFFSET`](super::read::NO_OFFSET) for pipes.
     pub fn new(origin: F, buf: B, skip: usize, offset: u64) -> Self {
-        Self { buf, origin, skip, offset, index: None, flags: 0 }
+        Self { buf, origin, skip, offset, index: None, flags: 0, worker: false }
     }
 
     /// The buffer lies in the memory that is registered under this index: `IORING_OP_WRITE_FIXED` (5.1).
     pub fn registered(mut self, index: Option<u16>) -> Self {
         self.index = index;
+        self
+    }
+
+    /// It may block although a poll says that there is room, so the kernel is to carry it out on a worker
+    /// (`IOSQE_ASYNC`).
+    pub fn on_worker(mut self, worker: bool) -> Self {
+        self.worker = worker;
         self
     }
 
@@ -56,7 +69,10 @@ unsafe impl<B: IoBuf, F: Origin> Op for Write<B, F> {
             Some(index) if len > 0 => {
                 opcode::WriteFixed::new(fd, bytes.as_ptr(), len, index).offset(self.offset).rw_flags(self.flags).build()
             }
-            _ => opcode::Write::new(fd, bytes.as_ptr(), len).offset(self.offset).rw_flags(self.flags).build(),
+            _ => {
+                let entry = opcode::Write::new(fd, bytes.as_ptr(), len).offset(self.offset).rw_flags(self.flags).build();
+                entry.flags(placed(self.worker))
+            }
         }
     }
 
@@ -76,13 +92,20 @@ pub struct WriteVectored<B, F> {
     origin: F,
     skip: usize,
     offset: u64,
+    worker: bool,
     message: Box<Message<B>>,
 }
 
 impl<B: IoBuf, F: Origin> WriteVectored<B, F> {
     /// At most 1024 buffers (`IOV_MAX`) are used.
     pub fn new(origin: F, bufs: Vec<B>, skip: usize, offset: u64) -> Self {
-        Self { origin, skip, offset, message: Message::new(bufs) }
+        Self { origin, skip, offset, worker: false, message: Message::new(bufs) }
+    }
+
+    /// As [`Write::on_worker`].
+    pub fn on_worker(mut self, worker: bool) -> Self {
+        self.worker = worker;
+        self
     }
 }
 
@@ -94,7 +117,7 @@ unsafe impl<B: IoBuf, F: Origin> Op for WriteVectored<B, F> {
     fn entry(&mut self) -> squeue::Entry {
         let fd = types::Fd(self.origin.raw_fd());
         let (vector, len) = self.message.vector_for_writing(self.skip);
-        opcode::Writev::new(fd, vector, len).offset(self.offset).build()
+        opcode::Writev::new(fd, vector, len).offset(self.offset).build().flags(placed(self.worker))
     }
 
     fn complete(self, cqe: Cqe) -> Self::Output {

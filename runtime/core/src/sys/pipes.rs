@@ -2,7 +2,7 @@
 //!
 //! Owns nothing but the calls; knows nothing of when they are the right ones.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -132,12 +132,20 @@ pub fn available(fd: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
-/// Another open file description of the same pipe, in non-blocking mode, by way of `/proc`; close-on-exec.
+/// Another open file description of the same pipe or terminal, in non-blocking mode, by way of `/proc`; close-on-exec.
+///
+/// Not of a FIFO with a name: a new description does not know whether there has been a writer, and would take the end for
+/// the time before the first one. Nor of a terminal's master side, whose file makes another terminal each time.
 pub fn reopen(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    // SAFETY: no pointers; the descriptor is open while borrowed.
-    let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) } as isize)? as libc::c_int;
-    let path = std::ffi::CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
-    let flags = flags & libc::O_ACCMODE | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let what = std::fs::read_link(&path)?;
+    let is_pipe = what.as_os_str().as_encoded_bytes().starts_with(b"pipe:[");
+    let is_terminal = || fd.is_terminal() && !what.ends_with("ptmx");
+    if !is_pipe && !is_terminal() {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let flags = super::open_flags(fd)? & libc::O_ACCMODE | libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY;
+    let path = std::ffi::CString::new(path)?;
     // SAFETY: a string with its end.
     let fd = check(unsafe { libc::open(path.as_ptr(), flags) } as isize)?;
     // SAFETY: a fresh descriptor that nobody else knows.
