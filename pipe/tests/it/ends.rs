@@ -140,10 +140,10 @@ fn a_child_process_gets_a_blocking_end() {
 }
 
 /// A FIFO of its own, removed at the end.
-struct Fifo(std::path::PathBuf);
+pub(crate) struct Fifo(pub(crate) std::path::PathBuf);
 
 impl Fifo {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("runtime-{name}-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());

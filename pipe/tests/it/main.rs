@@ -9,6 +9,7 @@ mod file;
 mod relay;
 mod send_file;
 mod splice;
+mod stdio;
 mod vmsplice;
 
 use std::io::{ErrorKind, Read, Write};
