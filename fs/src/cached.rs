@@ -13,6 +13,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use runtime_core::coop;
+use runtime_core::fd::At;
 use runtime_core::op::Kind;
 use runtime_core::op::statx::{STATX_MNT_ID, Status};
 use runtime_core::open_file::OpenFile;
@@ -34,9 +35,9 @@ static MOUNTS: RwLock<Option<HashMap<Mount, bool>>> = RwLock::new(None);
 /// # Cancel safety
 ///
 /// Changes nothing.
-pub(crate) async fn of_path(path: &CStr, follow: bool) -> Option<io::Result<Metadata>> {
+pub(crate) async fn of_path(at: &At, path: &CStr, follow: bool) -> Option<io::Result<Metadata>> {
     coop::proceed().await;
-    let fd = match name_cached(path, follow) {
+    let fd = match name_cached(at.raw_fd(), path, follow) {
         Ok(fd) => fd,
         Err(error) if is_answer(&error) => {
             coop::done_inline(Kind::Stat, 0);

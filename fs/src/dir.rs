@@ -20,6 +20,7 @@ use runtime_core::op::names::MakeDir;
 use crate::metadata::{FileType, Metadata};
 use crate::names::one;
 use crate::offload::offload;
+use crate::place::Place;
 
 /// Entries that one job of the pool reads: the wake of a thread costs as much as reading about that many.
 const BATCH: usize = 256;
@@ -95,11 +96,11 @@ impl DirBuilder {
     pub async fn create(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let mut std = std::fs::DirBuilder::new();
         std.recursive(self.recursive).mode(self.mode);
-        let path = path.as_ref();
+        let place = Place::here(path.as_ref());
         if !self.recursive {
-            return one(MakeDir, path, self.mode, move |path| std.create(path)).await;
+            return one(MakeDir, place, self.mode, move |path| std.create(path)).await;
         }
-        let path = path.to_owned();
+        let path = place.for_std();
         offload(Kind::MakeDir, move || std.create(path)).await
     }
 }
@@ -126,19 +127,24 @@ impl DirBuilder {
 /// # }).unwrap();
 /// ```
 pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
-    let path = path.as_ref().to_owned();
-    let (std, ready) = offload(Kind::ReadDir, move || std::fs::read_dir(path).map(batch)).await?;
-    Ok(ReadDir { ready, rest: Rest::Idle(std) })
+    read_place(&Place::here(path.as_ref()), false).await
+}
+
+/// Entries of an open directory are `nameless`: nobody knows by which path they are reached.
+pub(crate) async fn read_place(place: &Place<'_>, nameless: bool) -> io::Result<ReadDir> {
+    let path = place.for_std();
+    let (std, ready) = offload(Kind::ReadDir, move || std::fs::read_dir(path).map(|std| batch(std, nameless))).await?;
+    Ok(ReadDir { ready, rest: Rest::Idle(std), nameless })
 }
 
 type Batch = (Option<std::fs::ReadDir>, VecDeque<io::Result<DirEntry>>);
 
 /// Reads some entries; without the directory it was the last batch.
-fn batch(mut std: std::fs::ReadDir) -> Batch {
+fn batch(mut std: std::fs::ReadDir, nameless: bool) -> Batch {
     let mut ready = VecDeque::new();
     for entry in std.by_ref().take(BATCH) {
         let is_error = entry.is_err();
-        ready.push_back(entry.map(DirEntry::new));
+        ready.push_back(entry.map(|entry| DirEntry::new(entry, nameless)));
         if is_error {
             break;
         }
@@ -151,6 +157,7 @@ fn batch(mut std: std::fs::ReadDir) -> Batch {
 pub struct ReadDir {
     ready: VecDeque<io::Result<DirEntry>>,
     rest: Rest,
+    nameless: bool,
 }
 
 enum Rest {
@@ -187,7 +194,8 @@ impl ReadDir {
             match &mut self.rest {
                 Rest::Idle(std) => {
                     let Some(std) = std.take() else { return Poll::Ready(None) };
-                    self.rest = Rest::Reading(Box::pin(offload(Kind::ReadDir, move || Ok(batch(std)))));
+                    let nameless = self.nameless;
+                    self.rest = Rest::Reading(Box::pin(offload(Kind::ReadDir, move || Ok(batch(std, nameless)))));
                 }
                 Rest::Reading(job) => {
                     let result = std::task::ready!(job.as_mut().poll(task));
@@ -218,18 +226,20 @@ pub struct DirEntry {
     std: Arc<std::fs::DirEntry>,
     /// What the directory itself says, which is all that most need; `None` where it does not.
     file_type: Option<FileType>,
+    nameless: bool,
 }
 
 impl DirEntry {
     /// On the pool, where asking the file system is fine.
-    fn new(std: std::fs::DirEntry) -> Self {
+    fn new(std: std::fs::DirEntry, nameless: bool) -> Self {
         let file_type = std.file_type().ok().map(FileType::from);
-        Self { std: Arc::new(std), file_type }
+        Self { std: Arc::new(std), file_type, nameless }
     }
 
-    /// The path: that of the directory as it was given, and the name.
+    /// The path: that of the directory as it was given, and the name; of an open [`Dir`](crate::Dir) the name alone, which is
+    /// relative to it.
     pub fn path(&self) -> PathBuf {
-        self.std.path()
+        if self.nameless { self.std.file_name().into() } else { self.std.path() }
     }
 
     /// The name.

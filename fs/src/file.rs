@@ -52,7 +52,7 @@ pub use direct::DirectAlign;
 /// # }).unwrap();
 /// ```
 pub struct File {
-    open: Arc<OpenFile>,
+    pub(crate) open: Arc<OpenFile>,
     cursor: Cursor,
     append: bool,
     /// Known of a file that was opened with `direct`, where the kernel tells.

@@ -10,32 +10,43 @@
 //! | `file/cursor` | reading and writing where the cursor is, as a source and a sink of `runtime::io` |
 //! | `file/state` | syncing, length, metadata, locks, room |
 //! | `cached` | metadata of what the kernel has in memory |
-//! | `options` | [`OpenOptions`] |
+//! | `options` | [`OpenOptions`], and how paths are walked: [`Resolve`] |
 //! | `metadata` | [`Metadata`] and [`FileType`] |
 //! | `names` | free functions on paths |
 //! | `whole` | free functions on whole files |
+//! | `copy` | [`copy`] |
+//! | `xattr` | extended attributes |
 //! | `dir` | directories: [`read_dir`], [`DirBuilder`] |
-//! | `offload` | the blocking pool, and paths for the kernel |
+//! | `at_dir` | [`Dir`], and names relative to it |
+//! | `place` | a path and what it is relative to |
+//! | `offload` | the blocking pool |
 #![forbid(unsafe_code)]
 
+mod at_dir;
 mod cached;
+mod copy;
 mod dir;
 mod file;
 mod metadata;
 mod names;
 mod offload;
 mod options;
+mod place;
 mod whole;
+mod xattr;
 
+pub use at_dir::Dir;
+pub use copy::copy;
 pub use dir::{DirBuilder, DirEntry, ReadDir, create_dir, create_dir_all, read_dir};
 pub use file::{DirectAlign, File};
 pub use metadata::{FileType, Metadata};
 pub use names::{
-    canonicalize, hard_link, metadata, read_link, remove_dir, remove_dir_all, remove_file, rename, set_permissions,
-    symlink, symlink_metadata, try_exists,
+    canonicalize, exists, hard_link, metadata, read_link, remove_dir, remove_dir_all, remove_file, rename,
+    set_permissions, symlink, symlink_metadata, try_exists,
 };
-pub use options::OpenOptions;
+pub use options::{OpenOptions, Resolve};
 pub use runtime_core::buf::AlignedBuf;
 pub use runtime_core::op::fadvise::Advice;
 pub use std::fs::{FileTimes, Permissions};
-pub use whole::{copy, read, read_to_string, write};
+pub use whole::{read, read_to_string, write};
+pub use xattr::{remove_xattr, set_xattr, xattr, xattrs};

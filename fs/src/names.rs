@@ -5,6 +5,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use runtime_core::coop;
 use runtime_core::op::names::{Link, Names, RemoveDir, Rename, Symlink, Unlink, Verb};
@@ -16,7 +17,8 @@ use runtime_core::submit::submit;
 use crate::Permissions;
 use crate::cached;
 use crate::metadata::{MASK, Metadata};
-use crate::offload::{c_path, offload};
+use crate::offload::offload;
+use crate::place::{Place, StdPath};
 
 /// What is known about what a path leads to; symbolic links are followed.
 ///
@@ -38,7 +40,7 @@ use crate::offload::{c_path, offload};
 /// ```
 #[doc(alias = "IORING_OP_STATX")]
 pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
-    status(path.as_ref(), true).await
+    status(&Place::here(path.as_ref()), true).await
 }
 
 /// As [`metadata`], but of a symbolic link itself.
@@ -52,19 +54,19 @@ pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
 /// Changes nothing.
 #[doc(alias = "IORING_OP_STATX")]
 pub async fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
-    status(path.as_ref(), false).await
+    status(&Place::here(path.as_ref()), false).await
 }
 
-async fn status(path: &Path, follow: bool) -> io::Result<Metadata> {
-    let name = c_path(path)?;
-    if let Some(result) = cached::of_path(&name, follow).await {
+pub(crate) async fn status(place: &Place<'_>, follow: bool) -> io::Result<Metadata> {
+    let name = place.c_path()?;
+    if let Some(result) = cached::of_path(&place.at, &name, follow).await {
         return result;
     }
     if coop::has_opcode(statx::CODE) {
-        let statx = Statx::<std::sync::Arc<OpenFile>>::of_path(name, follow, MASK);
+        let statx = Statx::<Arc<OpenFile>>::of_path(place.at.clone(), name, follow, MASK);
         return submit(statx).await.map(|status| Metadata::new(&status));
     }
-    let path = path.to_owned();
+    let path = place.for_std();
     let job = move || if follow { std::fs::metadata(path) } else { std::fs::symlink_metadata(path) };
     offload(Kind::Stat, job).await.map(Metadata::from)
 }
@@ -86,6 +88,19 @@ pub async fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
     }
 }
 
+/// As [`try_exists`]; std has both names.
+///
+/// # Errors
+///
+/// As [`try_exists`].
+///
+/// # Cancel safety
+///
+/// Changes nothing.
+pub async fn exists(path: impl AsRef<Path>) -> io::Result<bool> {
+    try_exists(path).await
+}
+
 /// Gives a file or directory another name, in place of what is there.
 ///
 /// # Errors
@@ -97,7 +112,7 @@ pub async fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
 /// It may happen or not, and does at once or not at all.
 #[doc(alias = "IORING_OP_RENAMEAT")]
 pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
-    two(Rename, from.as_ref(), to.as_ref(), std::fs::rename).await
+    two(Rename, Place::here(from.as_ref()), Place::here(to.as_ref()), std::fs::rename).await
 }
 
 /// Gives a file one more name. A symbolic link is not followed.
@@ -111,7 +126,7 @@ pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<
 /// As [`rename`].
 #[doc(alias = "IORING_OP_LINKAT")]
 pub async fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
-    two(Link, original.as_ref(), link.as_ref(), std::fs::hard_link).await
+    two(Link, Place::here(original.as_ref()), Place::here(link.as_ref()), std::fs::hard_link).await
 }
 
 /// Makes a symbolic link that says `original`.
@@ -125,7 +140,7 @@ pub async fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io
 /// As [`rename`].
 #[doc(alias = "IORING_OP_SYMLINKAT")]
 pub async fn symlink(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
-    two(Symlink, original.as_ref(), link.as_ref(), std::os::unix::fs::symlink).await
+    two(Symlink, Place::here(original.as_ref()), Place::here(link.as_ref()), std::os::unix::fs::symlink).await
 }
 
 /// Removes the name of a file; the file goes with its last name, and once nobody has it open.
@@ -139,7 +154,7 @@ pub async fn symlink(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::
 /// As [`rename`].
 #[doc(alias = "IORING_OP_UNLINKAT")]
 pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
-    one(Unlink, path.as_ref(), 0, std::fs::remove_file).await
+    one(Unlink, Place::here(path.as_ref()), 0, std::fs::remove_file).await
 }
 
 /// Removes an empty directory.
@@ -153,7 +168,7 @@ pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
 /// As [`rename`].
 #[doc(alias = "IORING_OP_UNLINKAT")]
 pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
-    one(RemoveDir, path.as_ref(), 0, std::fs::remove_dir).await
+    one(RemoveDir, Place::here(path.as_ref()), 0, std::fs::remove_dir).await
 }
 
 /// Removes a directory and all that is in it, on the blocking pool. Symbolic links are removed, never followed, also when
@@ -215,28 +230,28 @@ pub async fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -
 
 pub(crate) async fn one<V: Verb>(
     verb: V,
-    path: &Path,
+    place: Place<'_>,
     mode: u32,
-    std: impl FnOnce(PathBuf) -> io::Result<()> + Send + 'static,
+    std: impl FnOnce(StdPath) -> io::Result<()> + Send + 'static,
 ) -> io::Result<()> {
-    let name = c_path(path)?;
+    let name = place.c_path()?;
     if coop::has_opcode(V::CODE) {
-        return submit(Names::one(verb, name, mode)).await;
+        return submit(Names::one(verb, place.at, name, mode)).await;
     }
-    let path = path.to_owned();
+    let path = place.for_std();
     offload(<Names<V> as Op>::KIND, move || std(path)).await
 }
 
-async fn two<V: Verb>(
+pub(crate) async fn two<V: Verb>(
     verb: V,
-    path: &Path,
-    other: &Path,
-    std: impl FnOnce(PathBuf, PathBuf) -> io::Result<()> + Send + 'static,
+    place: Place<'_>,
+    other: Place<'_>,
+    std: impl FnOnce(StdPath, StdPath) -> io::Result<()> + Send + 'static,
 ) -> io::Result<()> {
-    let (name, other_name) = (c_path(path)?, c_path(other)?);
+    let (name, other_name) = (place.c_path()?, other.c_path()?);
     if coop::has_opcode(V::CODE) {
-        return submit(Names::two(verb, name, other_name)).await;
+        return submit(Names::two(verb, (place.at, name), (other.at, other_name))).await;
     }
-    let (path, other) = (path.to_owned(), other.to_owned());
+    let (path, other) = (place.for_std(), other.for_std());
     offload(<Names<V> as Op>::KIND, move || std(path, other)).await
 }

@@ -4,9 +4,7 @@ use std::io;
 use std::path::Path;
 
 use runtime_core::buf::{BufResult, IoBuf};
-use runtime_core::op::Kind;
 
-use crate::offload::offload;
 use crate::{File, OpenOptions};
 
 /// The contents of a file, whatever it says about its length: it is read until it says that it ends, as files in /proc
@@ -62,19 +60,4 @@ pub async fn write<B: IoBuf>(path: impl AsRef<Path>, contents: B) -> BufResult<(
         Ok(file) => file.write_all_at(contents, 0).await,
         Err(error) => BufResult(Err(error), contents),
     }
-}
-
-/// Copies the contents and the permissions of a file, and returns the count of bytes: std's own function on the blocking
-/// pool, which lets the file system share or move the data (`copy_file_range`) where it can.
-///
-/// # Errors
-///
-/// Those of std's `copy`; `InvalidInput` if `from` is no regular file.
-///
-/// # Cancel safety
-///
-/// It goes on.
-pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
-    let (from, to) = (from.as_ref().to_owned(), to.as_ref().to_owned());
-    offload(Kind::Other, move || std::fs::copy(from, to)).await
 }

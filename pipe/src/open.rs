@@ -9,6 +9,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Duration;
 
+use runtime_core::fd::At;
 use runtime_core::op::open::Open;
 use runtime_core::submit::submit;
 use runtime_core::sys::pipes;
@@ -70,7 +71,8 @@ impl OpenOptions {
     ///
     /// What was opened is closed.
     pub async fn open_receiver(&self, path: impl AsRef<Path>) -> io::Result<Receiver> {
-        let fd = submit(Open::new(c_path(path.as_ref())?, pipes::fifo_flags(true, self.read_write), 0)).await?;
+        let fd =
+            submit(Open::new(At::HERE, c_path(path.as_ref())?, pipes::fifo_flags(true, self.read_write), 0)).await?;
         Ok(Receiver::new(self.check(fd)?, true))
     }
 
@@ -87,7 +89,7 @@ impl OpenOptions {
         let path = c_path(path.as_ref())?;
         let mut pause = FIRST_PAUSE;
         loop {
-            match submit(Open::new(path.clone(), pipes::fifo_flags(self.read_write, true), 0)).await {
+            match submit(Open::new(At::HERE, path.clone(), pipes::fifo_flags(self.read_write, true), 0)).await {
                 Ok(fd) => return Ok(Sender::new(self.check(fd)?, true)),
                 Err(error) if pipes::has_no_reader(&error) => sleep(pause).await,
                 Err(error) => return Err(error),

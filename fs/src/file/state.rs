@@ -11,6 +11,7 @@ use runtime_core::op::fallocate::{Fallocate, Range};
 use runtime_core::op::fsync::{self, Fsync};
 use runtime_core::op::ftruncate::{self, Ftruncate};
 use runtime_core::op::statx::{self, Statx};
+use runtime_core::op::sync_range::SyncRange;
 use runtime_core::op::{Kind, Op};
 use runtime_core::open_file::{Change, OpenFile};
 use runtime_core::submit::submit;
@@ -34,7 +35,8 @@ impl File {
     /// # Errors
     ///
     /// Those of fsync(2), and that of a dropped write or sync that failed: each is told once, to the first who asks. A sync
-    /// that failed is not tried again; the kernel may have thrown away what it could not write, so a later `Ok` does not
+    /// that failed is not tried again; if both an earlier change and this sync failed, the earlier error is told and this one
+    /// by the next sync or close. The kernel may have thrown away what it could not write, so a later `Ok` does not
     /// say that it is there.
     ///
     /// # Cancel safety
@@ -66,8 +68,48 @@ impl File {
             let sync = if data_only { std::fs::File::sync_data } else { std::fs::File::sync_all };
             self.change_offloaded(Kind::Sync, sync).await
         };
-        // Both may have failed; the earlier one is older news, and nobody else will hear of it.
-        self.open.take_error().and(result)
+        self.told(result)
+    }
+
+    /// Has the kernel write what was written to a range to the medium, and waits for that; a `len` of 0 means up to the end.
+    ///
+    /// It is no sync: neither what is needed to find the bytes again, as the length of a file that grew, nor the medium's own
+    /// cache is cared for. It spreads the work of a later [`sync_data`](Self::sync_data), in a file whose room was
+    /// reserved and written before.
+    ///
+    /// # Errors
+    ///
+    /// Those of sync_file_range(2), and that of a dropped change, as a sync.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`sync_all`](Self::sync_all).
+    #[doc(alias = "IORING_OP_SYNC_FILE_RANGE")]
+    pub async fn sync_range(&self, offset: u64, len: u64) -> io::Result<()> {
+        // The ring's lengths have 32 bits.
+        const STEP_BYTES: u64 = 1 << 30;
+        check(offset)?;
+        check(offset.saturating_add(len))?;
+        let (mut at, mut left) = (offset, len);
+        let result = loop {
+            let step = left.min(STEP_BYTES);
+            let result = self.change(|change| SyncRange::new(change, at, step as u32)).await;
+            (at, left) = (at + step, left - step);
+            if result.is_err() || left == 0 {
+                break result;
+            }
+        };
+        self.told(result)
+    }
+
+    /// Both an earlier change whose future is gone and this one may have failed. The earlier error is told, since it is
+    /// older news; this one is kept for the next who asks.
+    pub(super) fn told(&self, result: io::Result<()>) -> io::Result<()> {
+        let earlier = self.open.take_error();
+        if let (Err(_), Err(error)) = (&earlier, &result) {
+            self.open.keep_error(error);
+        }
+        earlier.and(result)
     }
 
     /// Cuts the file, or lets it grow with zeros that take no room. Before kernel 6.9 on the blocking pool.
@@ -279,7 +321,10 @@ impl File {
         taken.map(|mut taken| drop(taken.0.take()))
     }
 
-    async fn change<O: Op<Output = (io::Result<()>, Change)>>(&self, op: impl FnOnce(Change) -> O) -> io::Result<()> {
+    pub(crate) async fn change<O: Op<Output = (io::Result<()>, Change)>>(
+        &self,
+        op: impl FnOnce(Change) -> O,
+    ) -> io::Result<()> {
         self.carry_out(op, |output| output).await
     }
 
@@ -299,7 +344,7 @@ impl File {
         result
     }
 
-    async fn change_offloaded<T, F>(&self, kind: Kind, job: F) -> io::Result<T>
+    pub(crate) async fn change_offloaded<T, F>(&self, kind: Kind, job: F) -> io::Result<T>
     where
         T: Send + 'static,
         F: FnOnce(&std::fs::File) -> io::Result<T> + Send + 'static,

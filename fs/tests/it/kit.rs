@@ -20,6 +20,7 @@ pub(crate) fn everywhere<F: Future<Output = ()>>(body: impl Fn() -> F) {
     let mut lacking = Builder::new();
     lacking.setup_mut().missing_opcodes = vec![
         opcode::OpenAt::CODE,
+        opcode::OpenAt2::CODE,
         opcode::Statx::CODE,
         opcode::Fsync::CODE,
         opcode::Ftruncate::CODE,
@@ -28,6 +29,7 @@ pub(crate) fn everywhere<F: Future<Output = ()>>(body: impl Fn() -> F) {
         opcode::MkDirAt::CODE,
         opcode::LinkAt::CODE,
         opcode::SymlinkAt::CODE,
+        opcode::FSetXattr::CODE,
     ];
     lacking.build().unwrap().block_on(body());
 }

@@ -4,13 +4,16 @@
 mod support;
 
 mod at;
+mod copying;
 mod cursor;
+mod dirs;
 mod full;
 mod kit;
 mod names;
 mod options;
 mod order;
 mod rungs;
+mod xattr;
 
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -1,7 +1,7 @@
 //! What an operation needs to know of its descriptor: [`Origin`].
 //!
-//! Owns the contract that keeps a descriptor open while an operation uses it, and the way in which the end of an
-//! orphan comes back. Knows nothing of what kind of file it is.
+//! Owns the contract that keeps a descriptor open while an operation uses it, the way in which the end of an orphan comes
+//! back, and what paths are relative to ([`At`]). Knows nothing of what kind of file it is.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
@@ -53,6 +53,25 @@ unsafe impl Origin for Arc<OwnedFd> {
 unsafe impl Origin for Rc<OwnedFd> {
     fn raw_fd(&self) -> RawFd {
         self.as_raw_fd()
+    }
+}
+
+/// What a relative path is relative to: a directory that is kept open, or by default the working directory.
+#[derive(Debug, Clone, Default)]
+pub struct At(Option<Arc<OwnedFd>>);
+
+impl At {
+    /// The working directory.
+    pub const HERE: Self = Self(None);
+
+    /// An open directory.
+    pub fn dir(fd: Arc<OwnedFd>) -> Self {
+        Self(Some(fd))
+    }
+
+    /// As the kernel takes it.
+    pub fn raw_fd(&self) -> RawFd {
+        self.0.as_ref().map_or(libc::AT_FDCWD, AsRawFd::as_raw_fd)
     }
 }
 

@@ -27,8 +27,10 @@ pub(crate) mod recv_multi;
 pub mod send;
 pub mod send_zc;
 pub mod statx;
+pub mod sync_range;
 pub mod vectored;
 pub mod write;
+pub mod xattr;
 
 use std::io;
 use std::task::Waker;
@@ -292,6 +294,7 @@ pub enum Kind {
     Allocate,
     Close,
     Connect,
+    Copy,
     Link,
     MakeDir,
     Nop,
@@ -312,18 +315,20 @@ pub enum Kind {
     Truncate,
     Unlink,
     Write,
+    Xattr,
     /// Operations that users define.
     Other,
 }
 
 impl Kind {
     /// Every kind, in the order of the counters.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::Accept,
         Self::Advise,
         Self::Allocate,
         Self::Close,
         Self::Connect,
+        Self::Copy,
         Self::Link,
         Self::MakeDir,
         Self::Nop,
@@ -344,6 +349,7 @@ impl Kind {
         Self::Truncate,
         Self::Unlink,
         Self::Write,
+        Self::Xattr,
         Self::Other,
     ];
 }

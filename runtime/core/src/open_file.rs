@@ -93,6 +93,11 @@ impl OpenFile {
         errno.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
     }
 
+    /// Keeps an error for who asks next, after another one was told in its place.
+    pub fn keep_error(&self, error: &io::Error) {
+        self.order.state.lock().errno = Some(error.raw_os_error().unwrap_or(libc::EIO));
+    }
+
     /// The file as one of std, for the time of a call that may block.
     pub fn with_std<R>(&self, call: impl FnOnce(&std::fs::File) -> R) -> R {
         // SAFETY: the descriptor is open, and the file made of it is not dropped.

@@ -2,8 +2,10 @@
 //!
 //! Owns errno handling; knows nothing of rings, operations or tasks.
 
+pub mod copy;
 pub mod files;
 pub mod pipes;
+pub mod xattr;
 
 use std::io;
 use std::mem::MaybeUninit;

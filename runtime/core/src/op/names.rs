@@ -8,17 +8,22 @@ use std::ffi::CString;
 use std::io;
 
 use super::{Cqe, Kind, Op};
-
-const HERE: types::Fd = types::Fd(libc::AT_FDCWD);
+use crate::fd::At;
 
 /// Does one thing to one or two names.
 #[derive(Debug)]
 pub struct Names<V> {
     _verb: V,
+    at: At,
     path: CString,
+    other_at: At,
     other: CString,
     mode: libc::mode_t,
 }
+
+/// Where a name is: the directory that it is relative to, and the path.
+#[doc(hidden)]
+pub type Place = (types::Fd, *const libc::c_char);
 
 /// What is done to the names, and its opcode.
 pub trait Verb: 'static {
@@ -27,18 +32,18 @@ pub trait Verb: 'static {
     /// The name under which it is counted.
     const KIND: Kind;
     #[doc(hidden)]
-    fn build(path: *const libc::c_char, other: *const libc::c_char, mode: libc::mode_t) -> squeue::Entry;
+    fn build(name: Place, other: Place, mode: libc::mode_t) -> squeue::Entry;
 }
 
 impl<V: Verb> Names<V> {
     /// On one path; `mode` matters to [`MakeDir`].
-    pub fn one(verb: V, path: CString, mode: libc::mode_t) -> Self {
-        Self { _verb: verb, path, other: CString::default(), mode }
+    pub fn one(verb: V, at: At, path: CString, mode: libc::mode_t) -> Self {
+        Self { _verb: verb, at, path, other_at: At::HERE, other: CString::default(), mode }
     }
 
     /// On two paths, in the order of the system call.
-    pub fn two(verb: V, path: CString, other: CString) -> Self {
-        Self { _verb: verb, path, other, mode: 0 }
+    pub fn two(verb: V, (at, path): (At, CString), (other_at, other): (At, CString)) -> Self {
+        Self { _verb: verb, at, path, other_at, other, mode: 0 }
     }
 }
 
@@ -48,7 +53,9 @@ unsafe impl<V: Verb> Op for Names<V> {
     const KIND: Kind = V::KIND;
 
     fn entry(&mut self) -> squeue::Entry {
-        V::build(self.path.as_ptr(), self.other.as_ptr(), self.mode)
+        let name = (types::Fd(self.at.raw_fd()), self.path.as_ptr());
+        let other = (types::Fd(self.other_at.raw_fd()), self.other.as_ptr());
+        V::build(name, other, self.mode)
     }
 
     fn complete(self, cqe: Cqe) -> Self::Output {
@@ -57,7 +64,7 @@ unsafe impl<V: Verb> Op for Names<V> {
 }
 
 macro_rules! verbs {
-    ($($(#[$doc:meta])* $verb:ident: $opcode:ident, $kind:ident, |$path:ident, $other:ident, $mode:ident| $build:expr;)*) => {$(
+    ($($(#[$doc:meta])* $verb:ident: $opcode:ident, $kind:ident, |$name:pat, $other:pat, $mode:ident| $build:expr;)*) => {$(
         $(#[$doc])*
         #[derive(Debug)]
         pub struct $verb;
@@ -66,7 +73,7 @@ macro_rules! verbs {
             const CODE: u8 = opcode::$opcode::CODE;
             const KIND: Kind = Kind::$kind;
 
-            fn build($path: *const libc::c_char, $other: *const libc::c_char, $mode: libc::mode_t) -> squeue::Entry {
+            fn build($name: Place, $other: Place, $mode: libc::mode_t) -> squeue::Entry {
                 $build.build()
             }
         }
@@ -75,15 +82,15 @@ macro_rules! verbs {
 
 verbs! {
     /// rename(2): from, to.
-    Rename: RenameAt, Rename, |path, other, _mode| opcode::RenameAt::new(HERE, path, HERE, other);
+    Rename: RenameAt, Rename, |(at, path), (to, other), _mode| opcode::RenameAt::new(at, path, to, other);
     /// unlink(2).
-    Unlink: UnlinkAt, Unlink, |path, _other, _mode| opcode::UnlinkAt::new(HERE, path);
+    Unlink: UnlinkAt, Unlink, |(at, path), _, _mode| opcode::UnlinkAt::new(at, path);
     /// rmdir(2).
-    RemoveDir: UnlinkAt, Unlink, |path, _other, _mode| opcode::UnlinkAt::new(HERE, path).flags(libc::AT_REMOVEDIR);
+    RemoveDir: UnlinkAt, Unlink, |(at, path), _, _mode| opcode::UnlinkAt::new(at, path).flags(libc::AT_REMOVEDIR);
     /// mkdir(2).
-    MakeDir: MkDirAt, MakeDir, |path, _other, mode| opcode::MkDirAt::new(HERE, path).mode(mode);
+    MakeDir: MkDirAt, MakeDir, |(at, path), _, mode| opcode::MkDirAt::new(at, path).mode(mode);
     /// link(2): the file, its new name. A symbolic link is not followed.
-    Link: LinkAt, Link, |path, other, _mode| opcode::LinkAt::new(HERE, path, HERE, other);
-    /// symlink(2): what it says, its name.
-    Symlink: SymlinkAt, Symlink, |path, other, _mode| opcode::SymlinkAt::new(HERE, path, other);
+    Link: LinkAt, Link, |(at, path), (to, other), _mode| opcode::LinkAt::new(at, path, to, other);
+    /// symlink(2): what it says, which is relative to nothing, and its name.
+    Symlink: SymlinkAt, Symlink, |(_, path), (to, other), _mode| opcode::SymlinkAt::new(to, path, other);
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::mem::MaybeUninit;
 
 use super::{Cqe, Kind, Op};
-use crate::fd::Origin;
+use crate::fd::{At, Origin};
 
 /// What statx(2) fills in.
 pub use libc::statx as Status;
@@ -26,7 +26,7 @@ pub struct Statx<F> {
 #[derive(Debug)]
 enum Of<F> {
     File(F),
-    Path(CString, i32),
+    Path(At, CString, i32),
 }
 
 const EMPTY: &CStr = c"";
@@ -38,9 +38,9 @@ impl<F: Origin> Statx<F> {
     }
 
     /// About a path; of a symbolic link itself unless `follow`.
-    pub fn of_path(path: CString, follow: bool, mask: u32) -> Self {
+    pub fn of_path(at: At, path: CString, follow: bool, mask: u32) -> Self {
         let flags = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
-        Self { of: Of::Path(path, flags), mask, status: Box::new(MaybeUninit::zeroed()) }
+        Self { of: Of::Path(at, path, flags), mask, status: Box::new(MaybeUninit::zeroed()) }
     }
 }
 
@@ -54,7 +54,7 @@ unsafe impl<F: Origin> Op for Statx<F> {
         let status = self.status.as_mut_ptr().cast();
         let (dir, path, flags) = match &self.of {
             Of::File(origin) => (origin.raw_fd(), EMPTY.as_ptr(), libc::AT_EMPTY_PATH),
-            Of::Path(path, flags) => (libc::AT_FDCWD, path.as_ptr(), *flags),
+            Of::Path(at, path, flags) => (at.raw_fd(), path.as_ptr(), *flags),
         };
         opcode::Statx::new(types::Fd(dir), path, status).flags(flags).mask(self.mask).build()
     }

@@ -3,21 +3,33 @@
 use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use super::check;
 
 /// `openat2(2)` with `O_PATH` and `RESOLVE_CACHED` (5.12): names a file without opening it, and fails with `EAGAIN` where a
-/// disk or a server would have to be asked for the way.
-pub fn name_cached(path: &CStr, follow: bool) -> io::Result<OwnedFd> {
-    // SAFETY: plain integers, all of which may be zero.
-    let mut how: libc::open_how = unsafe { MaybeUninit::zeroed().assume_init() };
+/// disk or a server would have to be asked for the way. `at` is an open directory, or `AT_FDCWD`.
+pub fn name_cached(at: RawFd, path: &CStr, follow: bool) -> io::Result<OwnedFd> {
     let nofollow = if follow { 0 } else { libc::O_NOFOLLOW };
-    how.flags = (libc::O_PATH | libc::O_CLOEXEC | nofollow) as u64;
-    how.resolve = libc::RESOLVE_CACHED;
-    let size = size_of::<libc::open_how>();
-    // SAFETY: a path that ends, and a structure of the size that the call is told.
-    let fd = unsafe { libc::syscall(libc::SYS_openat2, libc::AT_FDCWD, path.as_ptr(), &raw const how, size) };
+    open(at, path, libc::O_PATH | nofollow, 0, libc::RESOLVE_CACHED)
+}
+
+/// `openat2(2)`, and without `RESOLVE_` flags `openat(2)`, which refuses less; the descriptor is close-on-exec. May block.
+/// `at` is an open directory, or `AT_FDCWD`; of what is neither, the error is the kernel's.
+pub fn open(at: RawFd, path: &CStr, flags: i32, mode: u32, resolve: u64) -> io::Result<OwnedFd> {
+    let flags = flags | libc::O_CLOEXEC;
+    let fd = if resolve == 0 {
+        // SAFETY: a path that ends, and plain integers.
+        unsafe { libc::openat(at, path.as_ptr(), flags, mode) }.into()
+    } else {
+        // SAFETY: plain integers, all of which may be zero.
+        let mut how: libc::open_how = unsafe { MaybeUninit::zeroed().assume_init() };
+        how.flags = u64::from(flags as u32);
+        how.mode = if flags & (libc::O_CREAT | libc::O_TMPFILE) == 0 { 0 } else { mode.into() };
+        how.resolve = resolve;
+        // SAFETY: a path that ends, and a structure of the size that the call is told.
+        unsafe { libc::syscall(libc::SYS_openat2, at, path.as_ptr(), &raw const how, size_of::<libc::open_how>()) }
+    };
     let fd = check(fd as isize)?;
     // SAFETY: the kernel just made this descriptor and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
