@@ -146,13 +146,7 @@ pub async fn splice_to_file<I: Source + ?Sized, F: AsFd>(
 }
 
 /// Some bytes of the stream, 0 at the end, into an empty private pipe.
-async fn fill(
-    mut held: Held,
-    what: What,
-    copies: bool,
-    transit: &Transit,
-    len: usize,
-) -> (io::Result<usize>, Held) {
+async fn fill(mut held: Held, what: What, copies: bool, transit: &Transit, len: usize) -> (io::Result<usize>, Held) {
     let mut data = Vec::new();
     if !held.is_clean() {
         data.reserve_exact(len.min(COPY_BYTES));

@@ -160,12 +160,7 @@ impl Sender {
     }
 }
 
-async fn write_some<B: IoBuf>(
-    mut held: Held,
-    mut buf: B,
-    skip: usize,
-    what: What,
-) -> (io::Result<usize>, B, Held) {
+async fn write_some<B: IoBuf>(mut held: Held, mut buf: B, skip: usize, what: What) -> (io::Result<usize>, B, Held) {
     // Unlike a SEND, a WRITE that the kernel tries inline raises SIGPIPE on this thread.
     coop::block_sigpipe();
     if coop::prefers_inline() && is_ours(held.duplex()) {

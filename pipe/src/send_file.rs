@@ -12,10 +12,10 @@ use runtime_core::coop;
 use runtime_core::duplex::{Direction, Held};
 use runtime_core::ends::{End, Sink, What};
 use runtime_core::ladder::{offload, ready};
+use runtime_core::op::Kind;
 use runtime_core::op::pass::Pass;
 use runtime_core::op::poll_add::POLLOUT;
 use runtime_core::op::read::Read;
-use runtime_core::op::Kind;
 use runtime_core::submit::submit;
 use runtime_core::sys::pipes;
 
@@ -61,13 +61,7 @@ pub async fn send_file<F: AsFd, O: Sink + ?Sized>(file: &F, offset: u64, len: u6
 }
 
 /// As [`send_file`]; how many bytes the stream has is told at every moment.
-pub(crate) async fn send(
-    file: Arc<OwnedFd>,
-    offset: u64,
-    len: u64,
-    end: End<'_>,
-    sent: &Cell<u64>,
-) -> io::Result<()> {
+pub(crate) async fn send(file: Arc<OwnedFd>, offset: u64, len: u64, end: End<'_>, sent: &Cell<u64>) -> io::Result<()> {
     coop::block_sigpipe();
     let blocks = blocks(end)?;
     let mut held = end.duplex.acquire(Direction::Write).await;

@@ -175,8 +175,8 @@ pub mod fs {
 /// Pipes.
 pub mod pipe {
     pub use runtime_pipe::{
-        Builder, OpenOptions, Pages, Receiver, Relay, RelayError, Relayed, Sender, Sink, Source, pipe, relay, send_file,
-        splice, splice_all, splice_from_file, splice_to_file, tee, vmsplice,
+        Builder, OpenOptions, Pages, Receiver, Relay, RelayError, Relayed, Sender, Sink, Source, pipe, relay,
+        send_file, splice, splice_all, splice_from_file, splice_to_file, tee, vmsplice,
     };
 }
 
@@ -217,7 +217,7 @@ pub mod time {
 /// Operations of your own: implement [`Op`](op::Op) and [`submit`](op::submit) it.
 pub mod op {
     pub use runtime_core::op::{Cqe, Kind, Multi, Notified, Op, Rung, WithNotice, opcode, squeue, types};
-    pub use runtime_core::submit::{Standing, Submit, stand, submit};
+    pub use runtime_core::submit::{Chain, Chained, Standing, Submit, chain, stand, submit};
 }
 
 #[doc(hidden)]

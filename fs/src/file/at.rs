@@ -5,11 +5,21 @@ use std::sync::Arc;
 
 use runtime_core::buf::{BufResult, IoBuf, IoBufMut};
 use runtime_core::coop;
+use runtime_core::op::fsync::{self, Fsync};
 use runtime_core::op::read::{Read, ReadVectored};
 use runtime_core::op::write::{Write, WriteVectored};
-use runtime_core::submit::submit;
+use runtime_core::submit::{chain, submit};
 
 use super::{File, check, is_interrupted};
+
+const ECANCELED: i32 = 125;
+
+/// What is known of the sync that was linked to a write.
+enum Synced {
+    /// It ran after the write.
+    Yes(io::Result<()>),
+    NotSure,
+}
 
 /// What `read_to_end_at` asks for at first, and at least.
 const FIRST_BYTES: usize = 8 * 1024;
@@ -157,7 +167,7 @@ impl File {
         if let Err(error) = check(offset) {
             return BufResult(Err(error), buf);
         }
-        self.write_part(buf, 0, offset, false).await
+        self.write_part(buf, 0, offset).await
     }
 
     /// Writes the whole buffer at an offset. Interrupted writes are tried again.
@@ -170,11 +180,15 @@ impl File {
     ///
     /// As [`write_at`](Self::write_at).
     pub async fn write_all_at<B: IoBuf>(&self, buf: B, offset: u64) -> BufResult<(), B> {
-        self.write_whole(buf, offset, false).await
+        self.write_whole(buf, offset).await
     }
 
-    /// Writes the whole buffer at an offset, durably: with `Ok` the bytes, and what is needed to find them again, are on
-    /// the medium (`RWF_DSYNC`: each write ends with the sync of its range). What other operations wrote is not synced.
+    /// Writes the whole buffer at an offset, durably: with `Ok` a sync ran after the last byte, so the bytes and what is
+    /// needed to find them again are on the medium, as after [`write_all_at`](Self::write_all_at) and
+    /// [`sync_data`](Self::sync_data), in one submission. It covers all that was written to the file before.
+    ///
+    /// The sync is linked to the write (`IOSQE_IO_LINK`): the kernel starts it when the write is whole, without coming back
+    /// to this thread. After a short write the rest and a sync are linked anew.
     ///
     /// # Errors
     ///
@@ -183,14 +197,73 @@ impl File {
     ///
     /// # Cancel safety
     ///
-    /// As [`write_at`](Self::write_at).
-    pub async fn write_all_at_sync<B: IoBuf>(&self, buf: B, offset: u64) -> BufResult<(), B> {
+    /// It is a dropped write *and* a dropped sync: any part may have been written or not, and be on the medium or not.
+    /// Operations that start later on this file, or on a clone of it, wait until both are over.
+    #[doc(alias = "IORING_OP_WRITE")]
+    #[doc(alias = "IORING_OP_FSYNC")]
+    pub async fn write_all_at_sync<B: IoBuf>(&self, mut buf: B, offset: u64) -> BufResult<(), B> {
         if self.append {
             let error = io::Error::new(io::ErrorKind::InvalidInput, "a file that appends has no offsets to write at");
             return BufResult(Err(error), buf);
         }
-        let BufResult(result, buf) = self.write_whole(buf, offset, true).await;
-        BufResult(result.and_then(|()| self.open.take_error()), buf)
+        if buf.init_len() == 0 || !coop::has_opcode(fsync::CODE) {
+            let BufResult(result, buf) = self.write_all_at(buf, offset).await;
+            return match result {
+                Ok(()) => BufResult(self.sync_data().await, buf),
+                error => BufResult(error, buf),
+            };
+        }
+        let mut written = 0;
+        let result = loop {
+            let here = offset.saturating_add(written as u64);
+            if let Err(error) = check(here) {
+                break Err(error);
+            }
+            let (result, back, synced) = self.write_and_sync(buf, written, here).await;
+            buf = back;
+            match result {
+                Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => written += n,
+                Err(error) if is_interrupted(&error) => continue,
+                Err(error) => break Err(error),
+            }
+            // A short write has broken the link: nothing was synced.
+            if written == buf.init_len() {
+                break match synced {
+                    Synced::Yes(result) => result,
+                    Synced::NotSure => return BufResult(self.sync_data().await, buf),
+                };
+            }
+        };
+        BufResult(self.told(result), buf)
+    }
+
+    /// Writes the bytes behind `skip`, and then syncs.
+    async fn write_and_sync<B: IoBuf>(&self, buf: B, skip: usize, offset: u64) -> (io::Result<usize>, B, Synced) {
+        if let Some(direct) = self.direct
+            && let Err(error) = direct.check(buf.stable_ptr(), skip, buf.init_len(), offset)
+        {
+            return (Err(error), buf, Synced::NotSure);
+        }
+        let index = coop::registered(&buf);
+        self.open.settled().await;
+        let (write, write_watch) = self.open.change();
+        let (sync, sync_watch) = self.open.change();
+        let write = Write::new(write, buf, skip, offset).registered(index);
+        let mut op = chain(write, Fsync::new(sync, true));
+        // Declared last, so dropped first.
+        let watches = (write_watch, sync_watch);
+        let done = (&mut op).await;
+        let ((result, buf, write), (synced, sync)) = (done.first, done.second);
+        watches.0.over(write);
+        watches.1.over(sync);
+        let synced = match synced {
+            // Not started, or started too early.
+            Err(error) if error.raw_os_error() == Some(ECANCELED) => Synced::NotSure,
+            Ok(()) if !done.is_linked => Synced::NotSure,
+            result => Synced::Yes(result),
+        };
+        (result, buf, synced)
     }
 
     /// Writes several buffers at an offset, in order, and returns the count; of one it is a plain write. At most 1024
@@ -210,7 +283,7 @@ impl File {
         }
         match bufs.pop() {
             Some(buf) if bufs.is_empty() => {
-                let BufResult(result, buf) = self.write_part(buf, 0, offset, false).await;
+                let BufResult(result, buf) = self.write_part(buf, 0, offset).await;
                 bufs.push(buf);
                 BufResult(result, bufs)
             }
@@ -237,34 +310,25 @@ impl File {
     }
 
     /// Writes the bytes behind `skip`.
-    pub(super) async fn write_part<B: IoBuf>(
-        &self,
-        buf: B,
-        skip: usize,
-        offset: u64,
-        durable: bool,
-    ) -> BufResult<usize, B> {
+    pub(super) async fn write_part<B: IoBuf>(&self, buf: B, skip: usize, offset: u64) -> BufResult<usize, B> {
         if let Some(direct) = self.direct
             && let Err(error) = direct.check(buf.stable_ptr(), skip, buf.init_len(), offset)
         {
             return BufResult(Err(error), buf);
         }
         let index = coop::registered(&buf);
-        let write = |change| {
-            let write = Write::new(change, buf, skip, offset).registered(index);
-            if durable { write.durable() } else { write }
-        };
+        let write = |change| Write::new(change, buf, skip, offset).registered(index);
         self.carry_out(write, |(result, buf, change)| (BufResult(result, buf), change)).await
     }
 
-    async fn write_whole<B: IoBuf>(&self, mut buf: B, offset: u64, durable: bool) -> BufResult<(), B> {
+    async fn write_whole<B: IoBuf>(&self, mut buf: B, offset: u64) -> BufResult<(), B> {
         let mut written = 0;
         while written < buf.init_len() {
             let here = offset.saturating_add(written as u64);
             if let Err(error) = check(here) {
                 return BufResult(Err(error), buf);
             }
-            let BufResult(result, back) = self.write_part(buf, written, here, durable).await;
+            let BufResult(result, back) = self.write_part(buf, written, here).await;
             buf = back;
             match result {
                 Ok(0) => return BufResult(Err(io::ErrorKind::WriteZero.into()), buf),

@@ -207,7 +207,7 @@ impl AsyncWrite for File {
             Ok(offset) => offset,
             Err(error) => return BufResult(Err(error), buf),
         };
-        let BufResult(result, buf) = self.write_part(buf, 0, offset, false).await;
+        let BufResult(result, buf) = self.write_part(buf, 0, offset).await;
         self.wrote(*result.as_ref().unwrap_or(&0));
         BufResult(result, buf)
     }
@@ -225,7 +225,7 @@ impl AsyncWrite for File {
         let Some(first) = bufs.iter().position(|buf| buf.init_len() > 0) else { return BufResult(Ok(0), bufs) };
         let rest = bufs.split_off(first + 1);
         let Some(buf) = bufs.pop() else { return BufResult(Ok(0), bufs) };
-        let BufResult(result, buf) = self.write_part(buf, 0, NO_OFFSET, false).await;
+        let BufResult(result, buf) = self.write_part(buf, 0, NO_OFFSET).await;
         bufs.push(buf);
         bufs.extend(rest);
         BufResult(result, bufs)

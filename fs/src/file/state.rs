@@ -71,7 +71,8 @@ impl File {
         self.told(result)
     }
 
-    /// Has the kernel write what was written to a range to the medium, and waits for that; a `len` of 0 means up to the end.
+    /// Has the kernel write what was written to a range to the medium, and waits for that; a `len` of 0, or of
+    /// 4 GiB and more, means up to the end.
     ///
     /// It is no sync: neither what is needed to find the bytes again, as the length of a file that grew, nor the medium's own
     /// cache is cared for. It spreads the work of a later [`sync_data`](Self::sync_data), in a file whose room was
@@ -86,19 +87,11 @@ impl File {
     /// As [`sync_all`](Self::sync_all).
     #[doc(alias = "IORING_OP_SYNC_FILE_RANGE")]
     pub async fn sync_range(&self, offset: u64, len: u64) -> io::Result<()> {
-        // The ring's lengths have 32 bits.
-        const STEP_BYTES: u64 = 1 << 30;
         check(offset)?;
         check(offset.saturating_add(len))?;
-        let (mut at, mut left) = (offset, len);
-        let result = loop {
-            let step = left.min(STEP_BYTES);
-            let result = self.change(|change| SyncRange::new(change, at, step as u32)).await;
-            (at, left) = (at + step, left - step);
-            if result.is_err() || left == 0 {
-                break result;
-            }
-        };
+        // The ring's lengths have 32 bits.
+        let len = u32::try_from(len).unwrap_or(0);
+        let result = self.change(|change| SyncRange::new(change, offset, len)).await;
         self.told(result)
     }
 

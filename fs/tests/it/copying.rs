@@ -15,7 +15,7 @@ fn a_copy_has_the_bytes_the_length_and_the_permissions() {
         for (round, len) in [0u32, 1, 4095, 4096, 1_000_003].into_iter().enumerate() {
             let data: Vec<u8> = (0..len).map(|i| (i * 7 % 251) as u8).collect();
             std::fs::write(at("from"), &data).unwrap();
-            let mode = 0o400 | round as u32 * 8;
+            let mode = 0o400 + round as u32 * 8;
             std::fs::set_permissions(at("from"), std::fs::Permissions::from_mode(mode)).unwrap();
             // Over something longer, and to a new file.
             std::fs::write(at("over"), vec![9; 2_000_000]).unwrap();

@@ -127,7 +127,7 @@ fn a_file_that_is_only_named_tells_what_it_is_and_no_more() {
         let path = tmp.path().join("file");
         std::fs::write(&path, "12345").unwrap();
         // Neither readable nor to be created: that is not asked.
-        std::fs::set_permissions(&path, Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o0)).unwrap();
         let mut name = OpenOptions::new();
         name.path_only(true).write(true).create_new(true);
         let named = name.open(&path).await.unwrap();

@@ -49,7 +49,41 @@ fn a_full_file_system_is_said_to_be_full_and_works_again() {
     }
 }
 
+/// A write that is short because there is no room, with room again before it goes on: the rest is written, and a sync after it.
+async fn a_short_write_with_sync_goes_on(dir: &std::path::Path) {
+    let filler = std::fs::File::create(dir.join("filler")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&filler, &[1; 100_000], 0).unwrap();
+    let file = File::create(dir.join("log")).await.unwrap();
+    let data: Vec<u8> = (0..200_000u32).map(|i| (i % 253) as u8).collect();
+    let before = runtime::metrics();
+    {
+        let mut write = std::pin::pin!(file.write_all_at_sync(data.clone(), 0));
+        let first = std::future::poll_fn(|task| std::task::Poll::Ready(write.as_mut().poll(task))).await;
+        assert!(first.is_pending());
+        // Both are over, and the future has not heard of it.
+        while runtime::metrics().completions < before.completions + 2 {
+            runtime::task::yield_now().await;
+        }
+        let len = std::fs::metadata(dir.join("log")).unwrap().len();
+        assert!(len > 0 && len < 200_000, "a short write: {len}");
+        filler.set_len(0).unwrap();
+        let BufResult(result, back) = write.await;
+        result.unwrap();
+        assert!(back == data && std::fs::read(dir.join("log")).unwrap() == data);
+    }
+    let (after, ring) = (runtime::metrics(), runtime_core::op::Rung::Ring);
+    for kind in [runtime_core::op::Kind::Write, runtime_core::op::Kind::Sync] {
+        assert_eq!(after.ops(kind, ring) - before.ops(kind, ring), 2, "two chains: {kind:?}");
+    }
+    for name in ["log", "filler"] {
+        std::fs::remove_file(dir.join(name)).unwrap();
+    }
+}
+
 async fn on(dir: std::path::PathBuf) {
+    if runtime_core::coop::has_opcode(runtime_core::op::fsync::CODE) {
+        a_short_write_with_sync_goes_on(&dir).await;
+    }
     let path = dir.join("file");
     let data: Vec<u8> = (0..1_000_000u32).map(|i| (i % 251) as u8).collect();
     for _ in 0..10 {

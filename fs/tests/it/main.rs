@@ -7,6 +7,7 @@ mod at;
 mod copying;
 mod cursor;
 mod dirs;
+mod durable;
 mod full;
 mod kit;
 mod names;

@@ -174,7 +174,10 @@ fn unsuitable_files_get_the_kernels_own_error_at_once() {
         let target = file(&[]);
         let error = splice_to_file(&rx, &target, Some(u64::MAX), 5).await.unwrap_err();
         assert_eq!(error.raw_os_error(), Some(EINVAL));
-        assert_eq!(splice_from_file(&target, Some(u64::MAX), &tx, 5).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(
+            splice_from_file(&target, Some(u64::MAX), &tx, 5).await.unwrap_err().kind(),
+            ErrorKind::InvalidInput
+        );
     });
 }
 

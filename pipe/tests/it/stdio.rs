@@ -199,7 +199,10 @@ fn input_is_copied_to_output_without_being_read() {
             splice_all(&input, &out, 1000).await.unwrap();
             copy(&mut input, &mut out).await.unwrap();
             out.write_all(">>>").await.0.unwrap();
-            assert_eq!(runtime::metrics().ops(Kind::Read, Rung::Ring) + runtime::metrics().ops(Kind::Read, Rung::Inline), 0);
+            assert_eq!(
+                runtime::metrics().ops(Kind::Read, Rung::Ring) + runtime::metrics().ops(Kind::Read, Rung::Inline),
+                0
+            );
         });
     }
     let ((input, to), (from, output)) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());

@@ -6,6 +6,8 @@
 //! else's code. *Act* then wakes futures, hands items to multishot operations and finishes orphans, one at a time with
 //! nothing borrowed; a panic in one of them does not keep the others from running (ruling 15).
 
+mod pair;
+
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -157,22 +159,34 @@ impl Driver {
             return Err(make);
         }
         self.assert_same_process();
+        let (slot, entry) = self.place(make);
+        slot.put_waker(waker);
+        self.start(slot, O::KIND, entry);
+        Ok(slot)
+    }
+
+    /// Puts an operation, made in place, into a slot and builds its entry.
+    #[inline(always)]
+    fn place<O: Op>(&self, make: impl FnOnce() -> O) -> (&Slot, squeue::Entry) {
         let (slot, at) = self.slots.insert_with(make);
-        let unpushed = Unpushed {
+        let unpushed = self.unpushed::<O>(slot);
+        // SAFETY: the slot owns the operation and nobody else reaches it; `entry` may be foreign code that panics, in
+        // which case `unpushed` frees the slot (I3).
+        let entry = unsafe { &mut *at }.entry();
+        mem::forget(unpushed);
+        (slot, entry)
+    }
+
+    #[inline(always)]
+    fn unpushed<'a, O: Op>(&'a self, slot: &'a Slot) -> Unpushed<'a> {
+        Unpushed {
             slots: &self.slots,
             slot,
             take: |slots, slot| {
                 // SAFETY: the entry was not pushed and the slot holds an `O`.
                 drop(unsafe { slots.take::<O>(slot) });
             },
-        };
-        // SAFETY: the slot owns the operation and nobody else reaches it; `entry` may be foreign code that panics, in
-        // which case `unpushed` frees the slot (I3).
-        let entry = unsafe { &mut *at }.entry();
-        mem::forget(unpushed);
-        slot.put_waker(waker);
-        self.start(slot, O::KIND, entry);
-        Ok(slot)
+        }
     }
 
     /// Starts a multishot operation, or gives it back when the runtime is closing.

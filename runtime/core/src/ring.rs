@@ -61,11 +61,31 @@ pub(crate) struct Ring {
     regions: buffers::Table,
     features: Features,
     /// Entries that found no room, in their order. Nothing is pushed past it.
-    backlog: VecDeque<squeue::Entry>,
-    /// Errnos that the next enters return instead of entering: fault injection for tests.
+    backlog: VecDeque<Queued>,
+    /// How often the kernel took some of the entries and left others.
+    cuts: u64,
+    /// Errnos that the next enters return instead of entering, or below zero how many entries they submit at most: fault
+    /// injection for tests.
     faults: VecDeque<i32>,
     /// Enters in a row that failed for want of resources.
     starved: u32,
+}
+
+/// What waits in the backlog.
+#[derive(Debug)]
+enum Queued {
+    One(squeue::Entry),
+    /// Linked: both go into one submission.
+    Pair(Box<[squeue::Entry; 2]>),
+}
+
+impl Queued {
+    fn entries(&self) -> &[squeue::Entry] {
+        match self {
+            Self::One(entry) => std::slice::from_ref(entry),
+            Self::Pair(pair) => &pair[..],
+        }
+    }
 }
 
 /// What [`Ring::look`] saw.
@@ -105,7 +125,7 @@ impl Ring {
         let (io, entrance, features) = start::build(setup)?;
         let (backlog, faults) = (VecDeque::new(), VecDeque::new());
         let regions = buffers::Table::default();
-        Ok(Self { io: ManuallyDrop::new(io), entrance, regions, features, backlog, faults, starved: 0 })
+        Ok(Self { io: ManuallyDrop::new(io), entrance, regions, features, backlog, cuts: 0, faults, starved: 0 })
     }
 
     pub(crate) fn features(&self) -> Features {
@@ -186,16 +206,41 @@ impl Ring {
                 return Pushed::Queued;
             }
         }
-        self.backlog.push_back(entry);
+        self.backlog.push_back(Queued::One(entry));
         Pushed::Backlogged
+    }
+
+    /// Queues two entries of which the kernel starts the second when the first has succeeded, and cancels it otherwise
+    /// (`IOSQE_IO_LINK`). A link holds within one submission only, so they have room together or wait together; whether the
+    /// kernel took them together is told by [`cuts`](Self::cuts).
+    ///
+    /// # Safety
+    ///
+    /// As for [`push`](Self::push), of both.
+    pub(crate) unsafe fn push_pair(&mut self, first: squeue::Entry, second: squeue::Entry) -> Pushed {
+        let pair = [first.flags(squeue::Flags::IO_LINK), second];
+        if self.backlog.is_empty() {
+            // SAFETY: the caller's promise. All of them are pushed or none.
+            if unsafe { self.io.submission().push_multiple(&pair) }.is_ok() {
+                return Pushed::Queued;
+            }
+        }
+        self.backlog.push_back(Queued::Pair(Box::new(pair)));
+        Pushed::Backlogged
+    }
+
+    /// A number that changes whenever the kernel takes a part of what is queued, for want of memory: a pair of which it
+    /// took one is linked no more.
+    pub(crate) fn cuts(&self) -> u64 {
+        self.cuts
     }
 
     /// Moves as much of the backlog as fits into the submission queue and says whether all of it did.
     fn refill(&mut self) -> bool {
         let mut queue = self.io.submission();
-        while let Some(entry) = self.backlog.front() {
-            // SAFETY: whoever called `push` promised that the entry's pointers are valid until its completion.
-            if unsafe { queue.push(entry) }.is_err() {
+        while let Some(queued) = self.backlog.front() {
+            // SAFETY: whoever called `push` promised that the pointers are valid until the completion.
+            if unsafe { queue.push_multiple(queued.entries()) }.is_err() {
                 return false;
             }
             self.backlog.pop_front();
@@ -205,12 +250,13 @@ impl Ring {
 
     /// Number of entries in the backlog.
     pub(crate) fn backlog_len(&self) -> usize {
-        self.backlog.len()
+        self.backlog.iter().map(|queued| queued.entries().len()).sum()
     }
 
     /// Takes the backlog away: entries that never reached the kernel, for the drain of a closing runtime.
     pub(crate) fn take_backlog(&mut self) -> Vec<u64> {
-        self.backlog.drain(..).map(|entry| entry.get_user_data()).collect()
+        let of = |queued: Queued| queued.entries().iter().map(squeue::Entry::get_user_data).collect::<Vec<_>>();
+        self.backlog.drain(..).flat_map(of).collect()
     }
 
     /// Whether [`look`](Self::look) can tell that completions came.
@@ -259,12 +305,16 @@ impl Ring {
 
     #[inline(always)]
     fn enter_once(&mut self, wait: Wait) -> io::Result<u32> {
+        let queued = self.io.submission().len() as u32;
+        let mut to_submit = queued;
         if !self.faults.is_empty()
-            && let Some(errno) = self.faults.pop_front()
+            && let Some(fault) = self.faults.pop_front()
         {
-            return self.after_enter(Err(io::Error::from_raw_os_error(errno)));
+            if fault > 0 {
+                return self.after_enter(Err(io::Error::from_raw_os_error(fault)));
+            }
+            to_submit = to_submit.min(fault.unsigned_abs());
         }
-        let to_submit = self.io.submission().len() as u32;
         let mut flags = EnterFlags::GETEVENTS;
         if self.features.no_iowait {
             flags |= EnterFlags::NO_IOWAIT;
@@ -293,6 +343,7 @@ impl Ring {
         match result {
             Ok(submitted) => {
                 self.starved = 0;
+                self.cuts += u64::from(submitted > 0 && submitted < queued);
                 Ok(submitted)
             }
             failed => self.after_enter(failed),

@@ -29,6 +29,11 @@ pub fn inject_enter_faults(errnos: &[i32]) {
     crate::context::expect(|cx| cx.driver.ring().borrow_mut().inject_faults(errnos));
 }
 
+/// The next enter of the running runtime submits so many entries, as one for which the kernel is short of memory.
+pub fn inject_cut(entries: i32) {
+    crate::context::expect(|cx| cx.driver.ring().borrow_mut().inject_faults(&[-entries]));
+}
+
 /// Operations that are owned by slots of the running runtime now.
 pub fn in_flight() -> u32 {
     crate::context::expect(|cx| cx.driver.in_flight())

@@ -25,14 +25,13 @@ pub struct Write<B, F> {
     skip: usize,
     offset: u64,
     index: Option<u16>,
-    flags: i32,
     worker: bool,
 }
 
 impl<B: IoBuf, F: Origin> Write<B, F> {
     /// Writes at `offset`, which is [`NO_OFFSET`](super::read::NO_OFFSET) for pipes.
     pub fn new(origin: F, buf: B, skip: usize, offset: u64) -> Self {
-        Self { buf, origin, skip, offset, index: None, flags: 0, worker: false }
+        Self { buf, origin, skip, offset, index: None, worker: false }
     }
 
     /// The buffer lies in the memory that is registered under this index: `IORING_OP_WRITE_FIXED` (5.1).
@@ -45,12 +44,6 @@ impl<B: IoBuf, F: Origin> Write<B, F> {
     /// (`IOSQE_ASYNC`).
     pub fn on_worker(mut self, worker: bool) -> Self {
         self.worker = worker;
-        self
-    }
-
-    /// The bytes, and what is needed to find them again, are on the medium when it completes (`RWF_DSYNC`).
-    pub fn durable(mut self) -> Self {
-        self.flags = libc::RWF_DSYNC;
         self
     }
 }
@@ -67,12 +60,9 @@ unsafe impl<B: IoBuf, F: Origin> Op for Write<B, F> {
         match self.index {
             // Of no bytes at all it would be a bad address.
             Some(index) if len > 0 => {
-                opcode::WriteFixed::new(fd, bytes.as_ptr(), len, index).offset(self.offset).rw_flags(self.flags).build()
+                opcode::WriteFixed::new(fd, bytes.as_ptr(), len, index).offset(self.offset).build()
             }
-            _ => {
-                let entry = opcode::Write::new(fd, bytes.as_ptr(), len).offset(self.offset).rw_flags(self.flags).build();
-                entry.flags(placed(self.worker))
-            }
+            _ => opcode::Write::new(fd, bytes.as_ptr(), len).offset(self.offset).build().flags(placed(self.worker)),
         }
     }
 

@@ -10,6 +10,7 @@ mod scene;
 mod support;
 
 mod cancel;
+mod chain;
 mod channels;
 mod driver;
 mod driver_ops;
