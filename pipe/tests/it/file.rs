@@ -6,11 +6,13 @@ use std::io::{ErrorKind, Seek, SeekFrom, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use runtime::net::TcpStream;
 use runtime::op::{Kind, Rung};
 use runtime::pipe::{Builder, pipe, splice_from_file, splice_to_file};
+use runtime::task::yield_now;
 use runtime::time::timeout;
 
 use super::send_file::file;
@@ -217,18 +219,32 @@ fn a_splice_to_a_file_that_is_dropped_loses_no_byte() {
         let moving = async {
             let mut dropped = 0;
             loop {
-                let limit = Duration::from_micros(rng.below(300));
                 // At its position: what was written by a dropped one has moved it.
-                match timeout(limit, splice_to_file(&rx, &target, None, 1 + rng.below(60_000) as usize)).await {
-                    Ok(Ok(0)) => return dropped,
-                    Ok(n) => drop(n.unwrap()),
-                    Err(_) => dropped += 1,
+                let mut moving = pin!(splice_to_file(&rx, &target, None, 1 + rng.below(60_000) as usize));
+                let mut polled = Poll::Pending;
+                for _ in 0..rng.below(4) {
+                    polled = poll_once(moving.as_mut()).await;
+                    if polled.is_ready() {
+                        break;
+                    }
+                    yield_now().await;
+                }
+                let moved = match polled {
+                    Poll::Ready(moved) => moved.unwrap(),
+                    Poll::Pending if rng.below(2) == 0 => {
+                        dropped += 1;
+                        continue;
+                    }
+                    Poll::Pending => moving.await.unwrap(),
+                };
+                if moved == 0 {
+                    return dropped;
                 }
             }
         };
         let ((), dropped) = futures::join!(write, moving);
         assert!(content(&target) == all && dropped > 0, "{dropped} dropped");
         let mut nothing = pin!(splice_to_file(&rx, &target, None, 5));
-        assert!(matches!(poll_once(nothing.as_mut()).await, std::task::Poll::Ready(Ok(0))));
+        assert!(matches!(poll_once(nothing.as_mut()).await, Poll::Ready(Ok(0))));
     });
 }

@@ -313,7 +313,8 @@ fn a_terminal_that_cannot_be_opened_again_is_written_by_a_worker() {
     // The master's file makes another terminal each time that it is opened.
     let (master, slave) = terminal();
     plain_lines(&slave);
-    let child = start(NAME, Stdio::null(), master);
+    // Kept here too: once nobody has it, what was not read is gone.
+    let child = start(NAME, Stdio::null(), master.try_clone().unwrap());
     let mut all = String::new();
     let mut reader = std::io::BufReader::new(slave);
     while !all.contains("line 19\n") {
