@@ -11,4 +11,5 @@ pub mod exec;
 pub mod host;
 pub mod pingpong;
 pub mod serve;
+pub mod splice;
 pub mod timer;

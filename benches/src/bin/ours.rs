@@ -8,11 +8,12 @@ use std::process::ExitCode;
 use std::sync::{Arc, Barrier};
 
 use benches::host::{Host, Ours};
-use benches::{exec, pingpong, serve, timer};
+use benches::{exec, pingpong, serve, splice, timer};
 use runtime::net::{TcpListener, TcpStream};
-use runtime::{Builder, Handle};
+use runtime::{Builder, Handle, pipe};
 use runtime_limit::Result;
 use runtime_limit::args::Args;
+use runtime_limit::meter::Meter;
 
 fn main() -> ExitCode {
     runtime_limit::main(run)
@@ -33,7 +34,9 @@ fn run(mut args: Args) -> Result<()> {
         "exec" => exec::command::<Ours>(args),
         "timer" => timer::command::<Ours>(args),
         "pingpong" => pingpong::command(args, move || if spins { Ours::new() } else { Ours::without_spin() }),
-        _ => Err("usage: ours echo|accept|exec|timer|pingpong key=value…".into()),
+        "pass" => ours.block_on(pass(args)),
+        "splice" | "tee" => splice::command(args, if spins { Ours::new } else { Ours::without_spin }),
+        _ => Err("usage: ours echo|accept|exec|timer|pingpong|pass|splice|tee key=value…".into()),
     }
 }
 
@@ -119,6 +122,25 @@ async fn accept(mut args: Args) -> Result<()> {
         }
     });
     print_counts("accepted", serve::last_counted().await);
+    Ok(())
+}
+
+/// As `splice::pass`, with its own reads and writes too.
+async fn pass(mut args: Args) -> Result<()> {
+    let (size, mut meter) = (splice::size(&mut args)?, Meter::new(&mut args)?);
+    args.finish()?;
+    let ((tx, from), (to, rx)) = (pipe::pipe()?, pipe::pipe()?);
+    let (mut message, mut buffer) = (vec![7; size], Vec::with_capacity(size));
+    while meter.goes_on() {
+        meter.begin()?;
+        for _ in 0..64 {
+            message = tx.write_all(message).await.into_result()?.1;
+            splice::whole(pipe::splice(&from, &to, size).await?, size)?;
+            buffer = rx.read_exact(buffer).await.into_result()?.1;
+        }
+        meter.end(64)?;
+    }
+    meter.print("pass");
     Ok(())
 }
 

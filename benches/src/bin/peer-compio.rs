@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use benches::host::{Compio, Host, RingSetup};
-use benches::{exec, pingpong, serve, timer};
+use benches::{exec, pingpong, serve, splice, timer};
 use compio::BufResult;
 use compio::io::{AsyncRead, AsyncWriteExt};
 use compio::net::{TcpListener, TcpStream};
@@ -25,7 +25,9 @@ fn run(mut args: Args) -> Result<()> {
         "exec" => exec::command::<Compio>(args),
         "timer" => timer::command::<Compio>(args),
         "pingpong" => pingpong::command(args, Compio::new),
-        _ => Err("usage: peer-compio echo|accept|exec|timer|pingpong key=value…".into()),
+        "pass" => splice::pass::<Compio>(args),
+        "splice" | "tee" => splice::command(args, Compio::new),
+        _ => Err("usage: peer-compio echo|accept|exec|timer|pingpong|pass|splice key=value…".into()),
     }
 }
 

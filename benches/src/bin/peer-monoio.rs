@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use benches::host::{Host, Monoio, RingSetup};
-use benches::{exec, serve, timer};
+use benches::{exec, serve, splice, timer};
 use monoio::io::{AsyncReadRent, AsyncWriteRentExt};
 use monoio::net::{TcpListener, TcpStream};
 use runtime_limit::Result;
@@ -23,7 +23,9 @@ fn run(mut args: Args) -> Result<()> {
         "accept" => Monoio::with(setup)?.block_on(accept(args)),
         "exec" => exec::command::<Monoio>(args),
         "timer" => timer::command::<Monoio>(args),
-        _ => Err("usage: peer-monoio echo|accept|exec|timer key=value…".into()),
+        "pass" => splice::pass::<Monoio>(args),
+        "splice" | "tee" => splice::command(args, Monoio::new),
+        _ => Err("usage: peer-monoio echo|accept|exec|timer|pass|splice key=value…".into()),
     }
 }
 

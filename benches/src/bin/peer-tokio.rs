@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use benches::host::{Host, Tokio};
-use benches::{exec, pingpong, serve, timer};
+use benches::{exec, pingpong, serve, splice, timer};
 use runtime_limit::Result;
 use runtime_limit::args::Args;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -23,7 +23,9 @@ fn run(mut args: Args) -> Result<()> {
         "exec" => exec::command::<Tokio>(args),
         "timer" => timer::command::<Tokio>(args),
         "pingpong" => pingpong::command(args, Tokio::new),
-        _ => Err("usage: peer-tokio echo|accept|exec|timer|pingpong key=value…".into()),
+        "pass" => splice::pass::<Tokio>(args),
+        "splice" | "tee" => splice::command(args, Tokio::new),
+        _ => Err("usage: peer-tokio echo|accept|exec|timer|pingpong|pass|splice|tee key=value…".into()),
     }
 }
 

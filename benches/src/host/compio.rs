@@ -1,14 +1,20 @@
 //! compio on its ring.
 
+use std::fs::File;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::time::Duration;
 
 use compio::driver::ProactorBuilder;
+use compio::fs::pipe;
+use compio::runtime::fd::AsyncFd;
 use compio::runtime::{JoinHandle, Runtime, RuntimeBuilder};
 use runtime_limit::Result;
+use runtime_limit::pipes;
 
 use super::{Host, RingSetup, Timers};
+use crate::splice::Splices;
 
 /// A runtime of 1024 entries.
 #[derive(Debug)]
@@ -54,5 +60,23 @@ impl Timers for Compio {
 
     fn sleep(duration: Duration) -> Self::Sleep {
         Box::pin(compio::time::sleep(duration))
+    }
+}
+
+impl Splices for Compio {
+    type Middle = (AsyncFd<File>, AsyncFd<File>);
+
+    fn line() -> Result<(File, Self::Middle, File)> {
+        let ((from, tx), (rx, to)) = (pipes::pipe()?, pipes::pipe()?);
+        Ok((tx, (AsyncFd::new(from)?, AsyncFd::new(to)?), rx))
+    }
+
+    async fn splice((from, to): &mut Self::Middle, len: usize) -> io::Result<usize> {
+        pipe::splice(from, to, len).await
+    }
+
+    async fn drain(_: &mut Self::Middle, _: Vec<u8>) -> io::Result<Vec<u8>> {
+        // Only a tee leaves something.
+        Err(io::ErrorKind::Unsupported.into())
     }
 }

@@ -1,14 +1,19 @@
 //! The runtime that all this is about.
 
 use std::fmt;
+use std::fs::File;
 use std::future::Future;
+use std::io;
 use std::time::Duration;
 
+use runtime::pipe::{self, Receiver, Sender};
 use runtime::task::JoinHandle;
 use runtime::{Builder, Runtime};
 use runtime_limit::Result;
+use runtime_limit::pipes::CAPACITY;
 
 use super::{Host, Timers};
+use crate::splice::Splices;
 
 /// A runtime as `Builder` makes it.
 pub struct Ours(Runtime);
@@ -50,5 +55,29 @@ impl Timers for Ours {
 
     fn sleep(duration: Duration) -> Self::Sleep {
         runtime::time::sleep(duration)
+    }
+}
+
+impl Splices for Ours {
+    type Middle = (Receiver, Sender);
+
+    fn line() -> Result<(File, Self::Middle, File)> {
+        let builder = pipe::Builder::new().capacity(CAPACITY);
+        let ((tx, from), (to, rx)) = (builder.build()?, builder.build()?);
+        // The outer ends have descriptions of their own, whose mode is nobody else's.
+        Ok((tx.into_blocking_fd()?.into(), (from, to), rx.into_blocking_fd()?.into()))
+    }
+
+    #[inline]
+    async fn splice((from, to): &mut Self::Middle, len: usize) -> io::Result<usize> {
+        pipe::splice(from, to, len).await
+    }
+
+    async fn tee((from, to): &mut Self::Middle, len: usize) -> io::Result<usize> {
+        pipe::tee(from, to, len).await
+    }
+
+    async fn drain((from, _): &mut Self::Middle, message: Vec<u8>) -> io::Result<Vec<u8>> {
+        from.read_exact(message).await.into_result().map(|((), message)| message)
     }
 }

@@ -74,7 +74,7 @@ fn row(names: &[String], arguments: &[String], cycles: usize, columns: &[Column]
     row_of(command, names, arguments, cycles, columns)
 }
 
-fn row_of(
+pub(crate) fn row_of(
     command: fn(&str, &[String]) -> Result<Command>,
     names: &[String],
     arguments: &[String],

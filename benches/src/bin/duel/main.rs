@@ -8,6 +8,8 @@
 //! duel exec    [t=spawn1] [n=300000]              time per spawn, join and yield
 //! duel timer   [out=1000]                         time to arm and drop a timer; how late one of 1 ms is
 //! duel pingpong                                   a round trip between two threads
+//! duel pass    [size=64] [ms=60]                  write, splice, read between pipes in one thread
+//! duel splice  [t=ready|cold|wait] [size=64]      the splice alone; `duel tee` likewise
 //! duel all
 //! ```
 //!
@@ -18,6 +20,7 @@
 
 mod exec;
 mod net;
+mod pipe;
 mod table;
 mod who;
 
@@ -40,8 +43,15 @@ fn run(mut args: Args) -> Result<()> {
         "exec" => exec::rows(&mut args)?,
         "timer" => exec::timers(&mut args)?,
         "pingpong" => exec::pingpong(&mut args)?,
+        "pass" => pipe::pass(&mut args)?,
+        "splice" => pipe::splice(&mut args)?,
+        "tee" => pipe::tee(&mut args)?,
         "all" => return all(args),
-        _ => return Err("usage: duel echo|connect|accept|hold|exec|timer|pingpong|all key=value…".into()),
+        _ => {
+            return Err(
+                "usage: duel echo|connect|accept|hold|exec|timer|pingpong|pass|splice|tee|all key=value…".into()
+            );
+        }
     }
     args.finish()
 }
@@ -50,7 +60,7 @@ fn run(mut args: Args) -> Result<()> {
 fn all(mut args: Args) -> Result<()> {
     let cycles = args.optional::<usize>("cycles")?;
     args.finish()?;
-    for command in ["echo", "connect", "accept", "hold", "exec", "timer", "pingpong"] {
+    for command in ["echo", "connect", "accept", "hold", "exec", "timer", "pingpong", "pass", "splice", "tee"] {
         let cycles = cycles.map(|cycles| format!("cycles={cycles}"));
         run(Args::parse([Some(command.to_owned()), cycles].into_iter().flatten()))?;
     }

@@ -10,13 +10,16 @@ use runtime_limit::args::Args;
 pub(crate) const SERVER_CORE: usize = 0;
 
 /// Name, program, further arguments. The tuned peers have our flags on their ring.
-const KNOWN: [(&str, &str, &[&str]); 17] = [
+const KNOWN: [(&str, &str, &[&str]); 19] = [
     ("limit", "limit", &[]),
     // With larger buffers than everybody has: for messages that are larger still.
     ("limit-64k", "limit", &["buf=65536"]),
     ("limit-256k", "limit", &["buf=262144"]),
     ("multi", "limit", &["mode=multi"]),
     ("single", "limit", &["mode=single"]),
+    // Bare system calls, and the ring's own operations, for what has both.
+    ("sys", "limit", &["via=sys"]),
+    ("ring", "limit", &["via=ring"]),
     ("async-task", "peer-async-task", &[]),
     ("ours", "ours", &[]),
     // Only for `echo`.

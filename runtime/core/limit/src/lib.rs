@@ -11,7 +11,10 @@
 pub mod args;
 pub mod cpu;
 pub mod histogram;
+pub mod late_writer;
 pub mod leaked;
+pub mod meter;
+pub mod pipes;
 pub mod process;
 pub mod provided;
 pub mod ring;

@@ -3,13 +3,16 @@
 //! ```text
 //! limit echo   port=P buf=16384 requests=N secs=600      sends back what it receives
 //! limit accept port=P mode=multi|single conns=N secs=600 accepts and closes; with hold=N, N at a time
+//! limit pass   via=sys|ring size=64 ms=60                write, splice, read between two pipes in one thread
+//! limit splice via=sys|ring t=ready|cold|wait size=64    the splice alone; `tee` likewise
 //! ```
 //!
-//! Both listen on 127.0.0.1, print `READY port=P` once they do (port 0 takes a free one), and end after the given
-//! number of requests or connections with a line `COUNTS`, or without one after `secs`.
+//! The first two listen on 127.0.0.1, print `READY port=P` once they do (port 0 takes a free one), and end after the given
+//! number of requests or connections with a line `COUNTS`, or without one after `secs`. The others print a line `RESULT`.
 
 mod accept;
 mod echo;
+mod pipes;
 
 use std::process::ExitCode;
 
@@ -30,7 +33,9 @@ fn run(mut args: Args) -> Result<()> {
     match args.command() {
         "echo" => echo::run(args),
         "accept" => accept::run(args),
-        _ => Err("usage: limit echo|accept key=value…".into()),
+        "pass" => pipes::pass(args),
+        "splice" | "tee" => pipes::step(args),
+        _ => Err("usage: limit echo|accept|pass|splice|tee key=value…".into()),
     }
 }
 
