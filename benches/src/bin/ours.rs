@@ -9,7 +9,9 @@ use std::sync::{Arc, Barrier};
 
 use benches::host::{Host, Ours};
 use benches::{exec, pingpong, serve, splice, timer};
+use runtime::fs::File;
 use runtime::net::{TcpListener, TcpStream};
+use runtime::pipe::Relay;
 use runtime::{Builder, Handle, pipe};
 use runtime_limit::Result;
 use runtime_limit::args::Args;
@@ -34,9 +36,11 @@ fn run(mut args: Args) -> Result<()> {
         "exec" => exec::command::<Ours>(args),
         "timer" => timer::command::<Ours>(args),
         "pingpong" => pingpong::command(args, move || if spins { Ours::new() } else { Ours::without_spin() }),
+        "relay" => ours.block_on(relay(args)),
+        "file" => ours.block_on(file(args)),
         "pass" => ours.block_on(pass(args)),
         "splice" | "tee" => splice::command(args, if spins { Ours::new } else { Ours::without_spin }),
-        _ => Err("usage: ours echo|accept|exec|timer|pingpong|pass|splice|tee key=value…".into()),
+        _ => Err("usage: ours echo|accept|exec|timer|pingpong|relay|file|pass|splice|tee key=value…".into()),
     }
 }
 
@@ -123,6 +127,55 @@ async fn accept(mut args: Args) -> Result<()> {
     });
     print_counts("accepted", serve::last_counted().await);
     Ok(())
+}
+
+/// Pairs of connections, the client's first: `way=auto`, or only `copy` or `splice`.
+async fn relay(mut args: Args) -> Result<()> {
+    let relay = match args.value("way", "auto".to_owned())?.as_str() {
+        "auto" => Relay::new(),
+        "copy" => Relay::new().copy(),
+        "splice" => Relay::new().splice(),
+        _ => return Err("way= is auto, copy or splice".into()),
+    };
+    let listener = listen(args)?;
+    loop {
+        let (a, b) = (listener.accept().await?.0, listener.accept().await?.0);
+        let relay = relay.clone();
+        runtime::spawn(async move { relay.run(&a, &b).await.map(drop) });
+    }
+}
+
+/// A file for whoever connects and asks: `way=send`, or `copy` with a buffer of 64 KiB.
+async fn file(mut args: Args) -> Result<()> {
+    let path: String = args.optional("path")?.ok_or("path= is missing")?;
+    let sends = match args.value("way", "send".to_owned())?.as_str() {
+        "send" => true,
+        "copy" => false,
+        _ => return Err("way= is send or copy".into()),
+    };
+    let listener = listen(args)?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let path = path.clone();
+        runtime::spawn(async move {
+            stream.read(Vec::with_capacity(1024)).await.0?;
+            let file = File::open(path).await?;
+            if sends {
+                return pipe::send_file(&file, 0, u64::MAX >> 1, &stream).await.map(drop);
+            }
+            let (mut buffer, mut at) = (Vec::with_capacity(64 << 10), 0);
+            loop {
+                buffer.clear();
+                let n;
+                (n, buffer) = file.read_at(buffer, at).await.into_result()?;
+                if n == 0 {
+                    return Ok(());
+                }
+                buffer = stream.write_all(buffer).await.into_result()?.1;
+                at += n as u64;
+            }
+        });
+    }
 }
 
 /// As `splice::pass`, with its own reads and writes too.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use benches::host::{Host, Monoio, RingSetup};
 use benches::{exec, serve, splice, timer};
-use monoio::io::{AsyncReadRent, AsyncWriteRentExt};
+use monoio::io::{AsyncReadRent, AsyncWriteRent, AsyncWriteRentExt, Splitable, zero_copy};
 use monoio::net::{TcpListener, TcpStream};
 use runtime_limit::Result;
 use runtime_limit::args::Args;
@@ -23,9 +23,10 @@ fn run(mut args: Args) -> Result<()> {
         "accept" => Monoio::with(setup)?.block_on(accept(args)),
         "exec" => exec::command::<Monoio>(args),
         "timer" => timer::command::<Monoio>(args),
+        "relay" => Monoio::with(setup)?.block_on(relay(args)),
         "pass" => splice::pass::<Monoio>(args),
         "splice" | "tee" => splice::command(args, Monoio::new),
-        _ => Err("usage: peer-monoio echo|accept|exec|timer|pass|splice key=value…".into()),
+        _ => Err("usage: peer-monoio echo|accept|exec|timer|relay|pass|splice key=value…".into()),
     }
 }
 
@@ -61,6 +62,23 @@ async fn accept(mut args: Args) -> Result<()> {
     loop {
         held.keep(listener.accept().await?.0);
         serve::count_or_exit("accepted");
+    }
+}
+
+/// Pairs of connections, the client's first, with its `zero_copy`: the ring's SPLICE through a pipe.
+async fn relay(args: Args) -> Result<()> {
+    let listener = listen(args)?;
+    loop {
+        let (a, b) = (listener.accept().await?.0, listener.accept().await?.0);
+        let ((mut a_read, mut a_write), (mut b_read, mut b_write)) = (a.into_split(), b.into_split());
+        monoio::spawn(async move {
+            zero_copy(&mut a_read, &mut b_write).await?;
+            b_write.shutdown().await
+        });
+        monoio::spawn(async move {
+            zero_copy(&mut b_read, &mut a_write).await?;
+            a_write.shutdown().await
+        });
     }
 }
 

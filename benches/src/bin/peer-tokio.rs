@@ -8,7 +8,7 @@ use benches::host::{Host, Tokio};
 use benches::{exec, pingpong, serve, splice, timer};
 use runtime_limit::Result;
 use runtime_limit::args::Args;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional_with_sizes};
 use tokio::net::{TcpListener, TcpStream};
 
 fn main() -> ExitCode {
@@ -23,9 +23,11 @@ fn run(mut args: Args) -> Result<()> {
         "exec" => exec::command::<Tokio>(args),
         "timer" => timer::command::<Tokio>(args),
         "pingpong" => pingpong::command(args, Tokio::new),
+        "relay" => Tokio::new()?.block_on(relay(args)),
+        "file" => Tokio::new()?.block_on(file(args)),
         "pass" => splice::pass::<Tokio>(args),
         "splice" | "tee" => splice::command(args, Tokio::new),
-        _ => Err("usage: peer-tokio echo|accept|exec|timer|pingpong|pass|splice|tee key=value…".into()),
+        _ => Err("usage: peer-tokio echo|accept|exec|timer|pingpong|relay|file|pass|splice|tee key=value…".into()),
     }
 }
 
@@ -56,6 +58,39 @@ async fn accept(mut args: Args) -> Result<()> {
     loop {
         held.keep(listener.accept().await?.0);
         serve::count_or_exit("accepted");
+    }
+}
+
+/// Pairs of connections, the client's first, by way of buffers of `buf` bytes.
+async fn relay(mut args: Args) -> Result<()> {
+    // Its own default.
+    let buffer_len = args.value("buf", 8 << 10)?;
+    let listener = listen(args)?;
+    loop {
+        let (mut a, mut b) = (listener.accept().await?.0, listener.accept().await?.0);
+        tokio::spawn(async move { copy_bidirectional_with_sizes(&mut a, &mut b, buffer_len, buffer_len).await });
+    }
+}
+
+/// A file for whoever connects and asks, by way of a buffer of 64 KiB.
+async fn file(mut args: Args) -> Result<()> {
+    let path: String = args.optional("path")?.ok_or("path= is missing")?;
+    let listener = listen(args)?;
+    loop {
+        let (mut stream, _) = listener.accept().await?;
+        let path = path.clone();
+        tokio::spawn(async move {
+            // Whatever it asks for.
+            let _ = stream.read(&mut [0; 1024]).await?;
+            let mut file = tokio::fs::File::open(path).await?;
+            let mut buffer = vec![0; 64 << 10];
+            loop {
+                match file.read(&mut buffer).await? {
+                    0 => return std::io::Result::Ok(()),
+                    n => stream.write_all(&buffer[..n]).await?,
+                }
+            }
+        });
     }
 }
 

@@ -10,6 +10,8 @@
 //! duel pingpong                                   a round trip between two threads
 //! duel pass    [size=64] [ms=60]                  write, splice, read between pipes in one thread
 //! duel splice  [t=ready|cold|wait] [size=64]      the splice alone; `duel tee` likewise
+//! duel relay   [msg=65536] [mib=256]              CPU per GiB through a relay; 64 B there and back through it
+//! duel file    [mib=256]                          CPU per GiB of a file that is sent
 //! duel all
 //! ```
 //!
@@ -18,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bulk;
 mod exec;
 mod net;
 mod pipe;
@@ -46,10 +49,13 @@ fn run(mut args: Args) -> Result<()> {
         "pass" => pipe::pass(&mut args)?,
         "splice" => pipe::splice(&mut args)?,
         "tee" => pipe::tee(&mut args)?,
+        "relay" => bulk::relay(&mut args)?,
+        "file" => bulk::send_file(&mut args)?,
         "all" => return all(args),
         _ => {
             return Err(
-                "usage: duel echo|connect|accept|hold|exec|timer|pingpong|pass|splice|tee|all key=value…".into()
+                "usage: duel echo|connect|accept|hold|exec|timer|pingpong|pass|splice|tee|relay|file|all key=value…"
+                    .into(),
             );
         }
     }
@@ -60,7 +66,9 @@ fn run(mut args: Args) -> Result<()> {
 fn all(mut args: Args) -> Result<()> {
     let cycles = args.optional::<usize>("cycles")?;
     args.finish()?;
-    for command in ["echo", "connect", "accept", "hold", "exec", "timer", "pingpong", "pass", "splice", "tee"] {
+    for command in
+        ["echo", "connect", "accept", "hold", "exec", "timer", "pingpong", "pass", "splice", "tee", "relay", "file"]
+    {
         let cycles = cycles.map(|cycles| format!("cycles={cycles}"));
         run(Args::parse([Some(command.to_owned()), cycles].into_iter().flatten()))?;
     }

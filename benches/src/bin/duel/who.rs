@@ -10,7 +10,7 @@ use runtime_limit::args::Args;
 pub(crate) const SERVER_CORE: usize = 0;
 
 /// Name, program, further arguments. The tuned peers have our flags on their ring.
-const KNOWN: [(&str, &str, &[&str]); 19] = [
+const KNOWN: [(&str, &str, &[&str]); 24] = [
     ("limit", "limit", &[]),
     // With larger buffers than everybody has: for messages that are larger still.
     ("limit-64k", "limit", &["buf=65536"]),
@@ -20,6 +20,12 @@ const KNOWN: [(&str, &str, &[&str]); 19] = [
     // Bare system calls, and the ring's own operations, for what has both.
     ("sys", "limit", &["via=sys"]),
     ("ring", "limit", &["via=ring"]),
+    // Only for `relay`; of the files, ours-copy too.
+    ("limit-splice", "limit", &["via=splice"]),
+    ("limit-copy", "limit", &["via=copy"]),
+    ("ours-copy", "ours", &["way=copy"]),
+    ("ours-splice", "ours", &["way=splice"]),
+    ("tokio-64k", "peer-tokio", &["buf=65536"]),
     ("async-task", "peer-async-task", &[]),
     ("ours", "ours", &[]),
     // Only for `echo`.

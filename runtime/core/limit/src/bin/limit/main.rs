@@ -3,16 +3,20 @@
 //! ```text
 //! limit echo   port=P buf=16384 requests=N secs=600      sends back what it receives
 //! limit accept port=P mode=multi|single conns=N secs=600 accepts and closes; with hold=N, N at a time
+//! limit relay  port=P via=splice|copy                    moves bytes between pairs of connections
+//! limit file   port=P path=FILE                          sends a file to whoever connects and asks
 //! limit pass   via=sys|ring size=64 ms=60                write, splice, read between two pipes in one thread
 //! limit splice via=sys|ring t=ready|cold|wait size=64    the splice alone; `tee` likewise
 //! ```
 //!
-//! The first two listen on 127.0.0.1, print `READY port=P` once they do (port 0 takes a free one), and end after the given
+//! The first four listen on 127.0.0.1, print `READY port=P` once they do (port 0 takes a free one), and end after the given
 //! number of requests or connections with a line `COUNTS`, or without one after `secs`. The others print a line `RESULT`.
 
 mod accept;
 mod echo;
+mod file;
 mod pipes;
+mod relay;
 
 use std::process::ExitCode;
 
@@ -35,7 +39,9 @@ fn run(mut args: Args) -> Result<()> {
         "accept" => accept::run(args),
         "pass" => pipes::pass(args),
         "splice" | "tee" => pipes::step(args),
-        _ => Err("usage: limit echo|accept|pass|splice|tee key=value…".into()),
+        "relay" => relay::run(args),
+        "file" => file::run(args),
+        _ => Err("usage: limit echo|accept|relay|file|pass|splice|tee key=value…".into()),
     }
 }
 
