@@ -8,6 +8,7 @@
 
 pub mod driver;
 pub mod exec;
+pub mod files;
 pub mod host;
 pub mod pingpong;
 pub mod serve;

@@ -4,12 +4,13 @@
 
 #![forbid(unsafe_code)]
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Barrier};
 
 use benches::host::{Host, Ours};
-use benches::{exec, pingpong, serve, splice, timer};
-use runtime::fs::File;
+use benches::{exec, files, pingpong, serve, splice, timer};
+use runtime::fs::{self, File};
 use runtime::net::{TcpListener, TcpStream};
 use runtime::pipe::Relay;
 use runtime::{Builder, Handle, pipe};
@@ -38,9 +39,14 @@ fn run(mut args: Args) -> Result<()> {
         "pingpong" => pingpong::command(args, move || if spins { Ours::new() } else { Ours::without_spin() }),
         "relay" => ours.block_on(relay(args)),
         "file" => ours.block_on(file(args)),
+        "reads" | "meta" | "writes" => files::command(args, ours),
+        "tree" => ours.block_on(tree(args)),
         "pass" => ours.block_on(pass(args)),
         "splice" | "tee" => splice::command(args, if spins { Ours::new } else { Ours::without_spin }),
-        _ => Err("usage: ours echo|accept|exec|timer|pingpong|relay|file|pass|splice|tee key=value…".into()),
+        _ => Err(
+            "usage: ours echo|accept|exec|timer|pingpong|relay|file|pass|splice|tee|reads|meta|writes|tree key=value…"
+                .into(),
+        ),
     }
 }
 
@@ -194,6 +200,29 @@ async fn pass(mut args: Args) -> Result<()> {
         meter.end(64)?;
     }
     meter.print("pass");
+    Ok(())
+}
+
+/// Walks a tree and asks for the metadata of everything.
+async fn tree(mut args: Args) -> Result<()> {
+    let path: String = args.optional("path")?.ok_or("path= is missing")?;
+    let mut meter = Meter::new(&mut args)?;
+    args.finish()?;
+    for _ in 0..2 {
+        meter.begin()?;
+        let (mut dirs, mut entries) = (vec![PathBuf::from(&path)], 0);
+        while let Some(dir) = dirs.pop() {
+            let mut found = fs::read_dir(dir).await?;
+            while let Some(entry) = found.next_entry().await? {
+                entries += 1;
+                if entry.metadata().await?.is_dir() {
+                    dirs.push(entry.path());
+                }
+            }
+        }
+        meter.end(entries)?;
+    }
+    meter.print("tree");
     Ok(())
 }
 

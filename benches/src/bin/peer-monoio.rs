@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use benches::host::{Host, Monoio, RingSetup};
-use benches::{exec, serve, splice, timer};
+use benches::{exec, files, serve, splice, timer};
 use monoio::io::{AsyncReadRent, AsyncWriteRent, AsyncWriteRentExt, Splitable, zero_copy};
 use monoio::net::{TcpListener, TcpStream};
 use runtime_limit::Result;
@@ -24,9 +24,10 @@ fn run(mut args: Args) -> Result<()> {
         "exec" => exec::command::<Monoio>(args),
         "timer" => timer::command::<Monoio>(args),
         "relay" => Monoio::with(setup)?.block_on(relay(args)),
+        "reads" | "meta" | "writes" => files::command(args, Monoio::with(setup)?),
         "pass" => splice::pass::<Monoio>(args),
         "splice" | "tee" => splice::command(args, Monoio::new),
-        _ => Err("usage: peer-monoio echo|accept|exec|timer|relay|pass|splice key=value…".into()),
+        _ => Err("usage: peer-monoio echo|accept|exec|timer|relay|pass|splice|reads|meta|writes key=value…".into()),
     }
 }
 

@@ -2,12 +2,14 @@
 
 #![forbid(unsafe_code)]
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use benches::host::{Host, Tokio};
-use benches::{exec, pingpong, serve, splice, timer};
+use benches::{exec, files, pingpong, serve, splice, timer};
 use runtime_limit::Result;
 use runtime_limit::args::Args;
+use runtime_limit::meter::Meter;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional_with_sizes};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -25,9 +27,11 @@ fn run(mut args: Args) -> Result<()> {
         "pingpong" => pingpong::command(args, Tokio::new),
         "relay" => Tokio::new()?.block_on(relay(args)),
         "file" => Tokio::new()?.block_on(file(args)),
+        "reads" | "meta" | "writes" => files::command(args, Tokio::new()?),
+        "tree" => Tokio::new()?.block_on(tree(args)),
         "pass" => splice::pass::<Tokio>(args),
         "splice" | "tee" => splice::command(args, Tokio::new),
-        _ => Err("usage: peer-tokio echo|accept|exec|timer|pingpong|relay|file|pass|splice|tee key=value…".into()),
+        _ => Err("usage: peer-tokio echo|accept|exec|timer|pingpong|relay|file|pass|splice|tee|reads|meta|writes|tree key=value…".into()),
     }
 }
 
@@ -92,6 +96,29 @@ async fn file(mut args: Args) -> Result<()> {
             }
         });
     }
+}
+
+/// Walks a tree and asks for the metadata of everything.
+async fn tree(mut args: Args) -> Result<()> {
+    let path: String = args.optional("path")?.ok_or("path= is missing")?;
+    let mut meter = Meter::new(&mut args)?;
+    args.finish()?;
+    for _ in 0..2 {
+        meter.begin()?;
+        let (mut dirs, mut entries) = (vec![PathBuf::from(&path)], 0);
+        while let Some(dir) = dirs.pop() {
+            let mut found = tokio::fs::read_dir(dir).await?;
+            while let Some(entry) = found.next_entry().await? {
+                entries += 1;
+                if entry.metadata().await?.is_dir() {
+                    dirs.push(entry.path());
+                }
+            }
+        }
+        meter.end(entries)?;
+    }
+    meter.print("tree");
+    Ok(())
 }
 
 fn listen(mut args: Args) -> Result<TcpListener> {

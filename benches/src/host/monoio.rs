@@ -6,12 +6,14 @@ use std::fs::{self, File};
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use io_uring_of_monoio::IoUring;
+use monoio::buf::{IoBuf, IoBufMut};
+use monoio::fs::OpenOptions;
 use monoio::io::AsyncReadRentExt;
 use monoio::io::splice::SpliceSource;
 use monoio::net::UnixStream;
@@ -20,9 +22,12 @@ use monoio::task::JoinHandle;
 use monoio::time::TimeDriver;
 use monoio::{IoUringDriver, Runtime, RuntimeBuilder};
 use runtime_limit::Result;
+use runtime_limit::files::Access;
 use runtime_limit::pipes;
 
+use super::aligned::vector;
 use super::{Host, RingSetup, Timers};
+use crate::files::{Files, Way, whole};
 use crate::splice::Splices;
 
 /// A runtime with timers, 1024 entries.
@@ -111,4 +116,62 @@ fn descriptors() -> io::Result<HashSet<PathBuf>> {
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<io::Result<Vec<_>>>()
         .map(|paths| paths.into_iter().filter(is_pipe).collect())
+}
+
+impl Files for Monoio {
+    type File = monoio::fs::File;
+    type Buf = (Vec<u8>, usize);
+
+    fn spawn_local<F: Future<Output: 'static> + 'static>(future: F) -> impl Future<Output = F::Output> {
+        monoio::spawn(future)
+    }
+
+    async fn open(path: &str, access: Access) -> io::Result<Self::File> {
+        let mut options = OpenOptions::new();
+        match access {
+            Access::Read | Access::Direct => options.read(true).custom_flags(access.flags()),
+            Access::Write => options.write(true).create(true),
+        };
+        options.open(path).await
+    }
+
+    fn buffers(count: usize, len: usize, way: Way) -> io::Result<Vec<Self::Buf>> {
+        match way {
+            Way::Plain => Ok((0..count).map(|_| vector(len)).collect()),
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    async fn read(file: &Self::File, (buf, start): Self::Buf, offset: u64, _: Way) -> io::Result<Self::Buf> {
+        let (all, len) = (buf.len(), buf.len() - 4096);
+        let (read, part) = file.read_at(buf.slice_mut(start..start + len), offset).await;
+        let mut buf = part.into_inner();
+        // It takes what was read for the vector's length.
+        buf.resize(all, 0);
+        whole(read?, len)?;
+        Ok((buf, start))
+    }
+
+    async fn write(file: &Self::File, (buf, start): Self::Buf, offset: u64) -> io::Result<Self::Buf> {
+        let len = buf.len() - 4096;
+        let (written, part) = file.write_at(buf.slice(start..start + len), offset).await;
+        whole(written?, len)?;
+        Ok((part.into_inner(), start))
+    }
+
+    async fn sync(file: &Self::File) -> io::Result<()> {
+        file.sync_data().await
+    }
+
+    async fn len(file: &Self::File) -> io::Result<u64> {
+        Ok(file.metadata().await?.len())
+    }
+
+    async fn stat(path: &str) -> io::Result<u64> {
+        Ok(monoio::fs::metadata(path).await?.len())
+    }
+
+    async fn close(file: Self::File) -> io::Result<()> {
+        file.close().await
+    }
 }

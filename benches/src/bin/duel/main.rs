@@ -12,6 +12,10 @@
 //! duel splice  [t=ready|cold|wait] [size=64]      the splice alone; `duel tee` likewise
 //! duel relay   [msg=65536] [mib=256]              CPU per GiB through a relay; 64 B there and back through it
 //! duel file    [mib=256]                          CPU per GiB of a file that is sent
+//! duel reads   [inflight=1] [direct=false]        CPU per read of 4 KiB
+//! duel meta    [t=stat|open|head]                 metadata of a path; open, metadata, close; open, read, close
+//! duel writes  [t=seq|group]                      time per 1 MiB with a sync at the end, and per group of small ones with one
+//! duel tree    [n=100000]                         time per entry of a walk with metadata
 //! duel all
 //! ```
 //!
@@ -22,6 +26,7 @@
 
 mod bulk;
 mod exec;
+mod files;
 mod net;
 mod pipe;
 mod table;
@@ -51,10 +56,14 @@ fn run(mut args: Args) -> Result<()> {
         "tee" => pipe::tee(&mut args)?,
         "relay" => bulk::relay(&mut args)?,
         "file" => bulk::send_file(&mut args)?,
+        "reads" => files::reads(&mut args)?,
+        "meta" => files::meta(&mut args)?,
+        "writes" => files::writes(&mut args)?,
+        "tree" => files::tree(&mut args)?,
         "all" => return all(args),
         _ => {
             return Err(
-                "usage: duel echo|connect|accept|hold|exec|timer|pingpong|pass|splice|tee|relay|file|all key=value…"
+                "usage: duel echo|connect|accept|hold|exec|timer|pingpong|pass|splice|tee|relay|file|reads|meta|writes|tree|all key=value…"
                     .into(),
             );
         }

@@ -10,7 +10,7 @@ use runtime_limit::args::Args;
 pub(crate) const SERVER_CORE: usize = 0;
 
 /// Name, program, further arguments. The tuned peers have our flags on their ring.
-const KNOWN: [(&str, &str, &[&str]); 24] = [
+const KNOWN: [(&str, &str, &[&str]); 31] = [
     ("limit", "limit", &[]),
     // With larger buffers than everybody has: for messages that are larger still.
     ("limit-64k", "limit", &["buf=65536"]),
@@ -26,6 +26,14 @@ const KNOWN: [(&str, &str, &[&str]); 24] = [
     ("ours-copy", "ours", &["way=copy"]),
     ("ours-splice", "ours", &["way=splice"]),
     ("tokio-64k", "peer-tokio", &["buf=65536"]),
+    // Only for files.
+    ("std", "limit", &[]),
+    ("limit-fixed", "limit", &["via=fixed"]),
+    ("limit-readv", "limit", &["via=readv"]),
+    ("pread", "limit", &["via=sys"]),
+    ("pool", "limit", &["via=pool"]),
+    ("ours-fixed", "ours", &["way=fixed"]),
+    ("ours-readv", "ours", &["way=readv"]),
     ("async-task", "peer-async-task", &[]),
     ("ours", "ours", &[]),
     // Only for `echo`.

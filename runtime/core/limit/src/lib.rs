@@ -10,6 +10,7 @@
 
 pub mod args;
 pub mod cpu;
+pub mod files;
 pub mod histogram;
 pub mod late_writer;
 pub mod leaked;

@@ -7,6 +7,10 @@
 //! limit file   port=P path=FILE                          sends a file to whoever connects and asks
 //! limit pass   via=sys|ring size=64 ms=60                write, splice, read between two pipes in one thread
 //! limit splice via=sys|ring t=ready|cold|wait size=64    the splice alone; `tee` likewise
+//! limit reads  via=ring|fixed|readv|sys|pool path=FILE inflight=1 direct=false    4 KiB anywhere
+//! limit meta   via=sys|ring t=stat|open|head path=FILE   metadata; open, metadata, close; open, read, close
+//! limit writes t=seq|group path=FILE                     1 MiB one after the other, or 100 small ones, and a sync
+//! limit tree   path=DIR                                  a walk with the metadata of everything
 //! ```
 //!
 //! The first four listen on 127.0.0.1, print `READY port=P` once they do (port 0 takes a free one), and end after the given
@@ -15,6 +19,7 @@
 mod accept;
 mod echo;
 mod file;
+mod files;
 mod pipes;
 mod relay;
 
@@ -41,7 +46,11 @@ fn run(mut args: Args) -> Result<()> {
         "splice" | "tee" => pipes::step(args),
         "relay" => relay::run(args),
         "file" => file::run(args),
-        _ => Err("usage: limit echo|accept|relay|file|pass|splice|tee key=value…".into()),
+        "reads" => files::reads(args),
+        "meta" => files::meta(args),
+        "writes" => files::writes(args),
+        "tree" => files::tree(args),
+        _ => Err("usage: limit echo|accept|relay|file|pass|splice|tee|reads|meta|writes|tree key=value…".into()),
     }
 }
 
