@@ -37,6 +37,11 @@ use std::process::ExitCode;
 use runtime_limit::Result;
 use runtime_limit::args::Args;
 
+const COMMANDS: [&str; 16] = [
+    "echo", "connect", "accept", "hold", "exec", "timer", "pingpong", "pass", "splice", "tee", "relay", "file",
+    "reads", "meta", "writes", "tree",
+];
+
 fn main() -> ExitCode {
     runtime_limit::main(run)
 }
@@ -75,9 +80,7 @@ fn run(mut args: Args) -> Result<()> {
 fn all(mut args: Args) -> Result<()> {
     let cycles = args.optional::<usize>("cycles")?;
     args.finish()?;
-    for command in
-        ["echo", "connect", "accept", "hold", "exec", "timer", "pingpong", "pass", "splice", "tee", "relay", "file"]
-    {
+    for command in COMMANDS {
         let cycles = cycles.map(|cycles| format!("cycles={cycles}"));
         run(Args::parse([Some(command.to_owned()), cycles].into_iter().flatten()))?;
     }

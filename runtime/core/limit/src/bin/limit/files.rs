@@ -178,8 +178,8 @@ pub(crate) fn meta(mut args: Args) -> Result<()> {
         meter.begin()?;
         for _ in 0..EACH {
             match (test.as_str(), is_ring) {
-                ("stat", false) => drop(fs::metadata(&path)?),
-                ("open", false) => drop(File::open(&path)?.metadata()?),
+                ("stat", false) => _ = fs::metadata(&path)?,
+                ("open", false) => _ = File::open(&path)?.metadata()?,
                 ("head", false) => File::open(&path)?.read_exact_at(&mut buffer, 0)?,
                 ("stat", true) => ring.stat(libc::AT_FDCWD, &name, 0)?,
                 ("open", true) => ring.with_open(&name, |ring, fd| ring.stat(fd, c"", libc::AT_EMPTY_PATH))?,
