@@ -100,7 +100,7 @@ pub(crate) fn writes(args: &mut Args) -> Result<()> {
     let names = names(args, WRITERS)?;
     let cycles: usize = args.value("cycles", 5)?;
     let only: Option<String> = args.optional("t")?;
-    let (mib, n): (usize, usize) = (args.value("mib", 64)?, args.value("n", 20)?);
+    let (mib, n): (usize, usize) = (args.value("mib", 64)?, args.value("n", 50)?);
     let dir = place(args)?;
     let data = dir.path().join("data");
     for (test, unit) in [("seq", "1 MiB"), ("group", "100 × 256 B and a sync")] {
@@ -127,7 +127,15 @@ fn fio(data: &Path, test: &str, mib: usize, n: usize) -> Result<Vec<Line>> {
         _ => vec!["--bs=256".to_owned(), format!("--size={}", n * 100 * 256), "--fdatasync=100".to_owned()],
     };
     let mut command = Command::new("fio");
-    command.args(["--name=job", "--rw=write", "--ioengine=psync", "--overwrite=1", "--minimal", "--terse-version=3"]);
+    command.args([
+        "--name=job",
+        "--rw=write",
+        "--ioengine=psync",
+        "--overwrite=1",
+        "--invalidate=0",
+        "--minimal",
+        "--terse-version=3",
+    ]);
     command.arg(format!("--filename={}", data.display())).args(job);
     let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{error} (it is the package fio)"))?;
     let text = String::from_utf8_lossy(&output.stdout);
