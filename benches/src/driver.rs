@@ -6,6 +6,6 @@ mod child;
 mod line;
 mod stats;
 
-pub use self::child::{Child, program, run, run_pinned, start};
+pub use self::child::{Child, program, run, run_pinned, start, start_silent};
 pub use self::line::Line;
 pub use self::stats::Quartiles;

@@ -1,5 +1,6 @@
 //! A runtime as the benches see it: something that runs a future and spawns others. One file per runtime.
 
+mod aligned;
 mod bare;
 mod compio;
 mod glommio;

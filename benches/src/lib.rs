@@ -8,7 +8,9 @@
 
 pub mod driver;
 pub mod exec;
+pub mod files;
 pub mod host;
 pub mod pingpong;
 pub mod serve;
+pub mod splice;
 pub mod timer;

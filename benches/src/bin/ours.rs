@@ -4,15 +4,19 @@
 
 #![forbid(unsafe_code)]
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Barrier};
 
 use benches::host::{Host, Ours};
-use benches::{exec, pingpong, serve, timer};
+use benches::{exec, files, pingpong, serve, splice, timer};
+use runtime::fs::{self, File};
 use runtime::net::{TcpListener, TcpStream};
-use runtime::{Builder, Handle};
+use runtime::pipe::Relay;
+use runtime::{Builder, Handle, pipe};
 use runtime_limit::Result;
 use runtime_limit::args::Args;
+use runtime_limit::meter::Meter;
 
 fn main() -> ExitCode {
     runtime_limit::main(run)
@@ -33,7 +37,16 @@ fn run(mut args: Args) -> Result<()> {
         "exec" => exec::command::<Ours>(args),
         "timer" => timer::command::<Ours>(args),
         "pingpong" => pingpong::command(args, move || if spins { Ours::new() } else { Ours::without_spin() }),
-        _ => Err("usage: ours echo|accept|exec|timer|pingpong key=value…".into()),
+        "relay" => ours.block_on(relay(args)),
+        "file" => ours.block_on(file(args)),
+        "reads" | "meta" | "writes" => files::command(args, ours),
+        "tree" => ours.block_on(tree(args)),
+        "pass" => ours.block_on(pass(args)),
+        "splice" | "tee" => splice::command(args, if spins { Ours::new } else { Ours::without_spin }),
+        _ => Err(
+            "usage: ours echo|accept|exec|timer|pingpong|relay|file|pass|splice|tee|reads|meta|writes|tree key=value…"
+                .into(),
+        ),
     }
 }
 
@@ -119,6 +132,97 @@ async fn accept(mut args: Args) -> Result<()> {
         }
     });
     print_counts("accepted", serve::last_counted().await);
+    Ok(())
+}
+
+/// Pairs of connections, the client's first: `way=auto`, or only `copy` or `splice`.
+async fn relay(mut args: Args) -> Result<()> {
+    let relay = match args.value("way", "auto".to_owned())?.as_str() {
+        "auto" => Relay::new(),
+        "copy" => Relay::new().copy(),
+        "splice" => Relay::new().splice(),
+        _ => return Err("way= is auto, copy or splice".into()),
+    };
+    let listener = listen(args)?;
+    loop {
+        let (a, b) = (listener.accept().await?.0, listener.accept().await?.0);
+        let relay = relay.clone();
+        runtime::spawn(async move { relay.run(&a, &b).await.map(drop) });
+    }
+}
+
+/// A file for whoever connects and asks: `way=send`, or `copy` with a buffer of 64 KiB.
+async fn file(mut args: Args) -> Result<()> {
+    let path: String = args.optional("path")?.ok_or("path= is missing")?;
+    let sends = match args.value("way", "send".to_owned())?.as_str() {
+        "send" => true,
+        "copy" => false,
+        _ => return Err("way= is send or copy".into()),
+    };
+    let listener = listen(args)?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let path = path.clone();
+        runtime::spawn(async move {
+            stream.read(Vec::with_capacity(1024)).await.0?;
+            let file = File::open(path).await?;
+            if sends {
+                return pipe::send_file(&file, 0, u64::MAX >> 1, &stream).await.map(drop);
+            }
+            let (mut buffer, mut at) = (Vec::with_capacity(64 << 10), 0);
+            loop {
+                buffer.clear();
+                let n;
+                (n, buffer) = file.read_at(buffer, at).await.into_result()?;
+                if n == 0 {
+                    return Ok(());
+                }
+                buffer = stream.write_all(buffer).await.into_result()?.1;
+                at += n as u64;
+            }
+        });
+    }
+}
+
+/// As `splice::pass`, with its own reads and writes too.
+async fn pass(mut args: Args) -> Result<()> {
+    let (size, mut meter) = (splice::size(&mut args)?, Meter::new(&mut args)?);
+    args.finish()?;
+    let ((tx, from), (to, rx)) = (pipe::pipe()?, pipe::pipe()?);
+    let (mut message, mut buffer) = (vec![7; size], Vec::with_capacity(size));
+    while meter.goes_on() {
+        meter.begin()?;
+        for _ in 0..64 {
+            message = tx.write_all(message).await.into_result()?.1;
+            splice::whole(pipe::splice(&from, &to, size).await?, size)?;
+            buffer = rx.read_exact(buffer).await.into_result()?.1;
+        }
+        meter.end(64)?;
+    }
+    meter.print("pass");
+    Ok(())
+}
+
+/// Walks a tree and asks for the metadata of everything.
+async fn tree(mut args: Args) -> Result<()> {
+    let path: String = args.optional("path")?.ok_or("path= is missing")?;
+    let mut meter = Meter::new(&mut args)?;
+    args.finish()?;
+    for _ in 0..2 {
+        meter.begin()?;
+        let (mut dirs, mut entries) = (vec![PathBuf::from(&path)], 0);
+        while let Some(dir) = dirs.pop() {
+            let mut found = fs::read_dir(dir).await?;
+            while let Some(entry) = found.next_entry().await? {
+                entries += 1;
+                if entry.metadata().await?.is_dir() {
+                    dirs.push(entry.path());
+                }
+            }
+        }
+        meter.end(entries)?;
+    }
+    meter.print("tree");
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use benches::host::{Compio, Host, RingSetup};
-use benches::{exec, pingpong, serve, timer};
+use benches::{exec, files, pingpong, serve, splice, timer};
 use compio::BufResult;
 use compio::io::{AsyncRead, AsyncWriteExt};
 use compio::net::{TcpListener, TcpStream};
@@ -25,7 +25,10 @@ fn run(mut args: Args) -> Result<()> {
         "exec" => exec::command::<Compio>(args),
         "timer" => timer::command::<Compio>(args),
         "pingpong" => pingpong::command(args, Compio::new),
-        _ => Err("usage: peer-compio echo|accept|exec|timer|pingpong key=value…".into()),
+        "reads" | "meta" | "writes" => files::command(args, Compio::with(setup)?),
+        "pass" => splice::pass::<Compio>(args),
+        "splice" | "tee" => splice::command(args, Compio::new),
+        _ => Err("usage: peer-compio echo|accept|exec|timer|pingpong|pass|splice|reads|meta|writes key=value…".into()),
     }
 }
 

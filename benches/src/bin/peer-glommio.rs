@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use std::process::ExitCode;
 
 use benches::host::{Glommio, Host};
-use benches::{exec, pingpong, serve, timer};
+use benches::{exec, files, pingpong, serve, timer};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use glommio::net::{TcpListener, TcpStream};
 use runtime_limit::Result;
@@ -26,7 +26,8 @@ fn run(mut args: Args) -> Result<()> {
         "exec" => exec::command::<Glommio>(args),
         "timer" => timer::command::<Glommio>(args),
         "pingpong" => pingpong::command(args, Glommio::new),
-        _ => Err("usage: peer-glommio echo|accept|exec|timer|pingpong key=value…".into()),
+        "reads" | "meta" | "writes" => files::command(args, Glommio::new()?),
+        _ => Err("usage: peer-glommio echo|accept|exec|timer|pingpong|reads|meta|writes key=value…".into()),
     }
 }
 

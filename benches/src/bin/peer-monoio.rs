@@ -5,8 +5,8 @@
 use std::process::ExitCode;
 
 use benches::host::{Host, Monoio, RingSetup};
-use benches::{exec, serve, timer};
-use monoio::io::{AsyncReadRent, AsyncWriteRentExt};
+use benches::{exec, files, serve, splice, timer};
+use monoio::io::{AsyncReadRent, AsyncWriteRent, AsyncWriteRentExt, Splitable, zero_copy};
 use monoio::net::{TcpListener, TcpStream};
 use runtime_limit::Result;
 use runtime_limit::args::Args;
@@ -23,7 +23,11 @@ fn run(mut args: Args) -> Result<()> {
         "accept" => Monoio::with(setup)?.block_on(accept(args)),
         "exec" => exec::command::<Monoio>(args),
         "timer" => timer::command::<Monoio>(args),
-        _ => Err("usage: peer-monoio echo|accept|exec|timer key=value…".into()),
+        "relay" => Monoio::with(setup)?.block_on(relay(args)),
+        "reads" | "meta" | "writes" => files::command(args, Monoio::with(setup)?),
+        "pass" => splice::pass::<Monoio>(args),
+        "splice" | "tee" => splice::command(args, Monoio::new),
+        _ => Err("usage: peer-monoio echo|accept|exec|timer|relay|pass|splice|reads|meta|writes key=value…".into()),
     }
 }
 
@@ -59,6 +63,23 @@ async fn accept(mut args: Args) -> Result<()> {
     loop {
         held.keep(listener.accept().await?.0);
         serve::count_or_exit("accepted");
+    }
+}
+
+/// Pairs of connections, the client's first, with its `zero_copy`: the ring's SPLICE through a pipe.
+async fn relay(args: Args) -> Result<()> {
+    let listener = listen(args)?;
+    loop {
+        let (a, b) = (listener.accept().await?.0, listener.accept().await?.0);
+        let ((mut a_read, mut a_write), (mut b_read, mut b_write)) = (a.into_split(), b.into_split());
+        monoio::spawn(async move {
+            zero_copy(&mut a_read, &mut b_write).await?;
+            b_write.shutdown().await
+        });
+        monoio::spawn(async move {
+            zero_copy(&mut b_read, &mut a_write).await?;
+            a_write.shutdown().await
+        });
     }
 }
 

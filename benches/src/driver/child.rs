@@ -1,6 +1,8 @@
 //! A program that we have started: it is ended by us at the latest when its handle is dropped.
 
 use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::{self, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
@@ -37,7 +39,7 @@ pub fn program(name: &str) -> Result<PathBuf> {
 }
 
 /// Runs on one core, if there is such a core and `taskset`; otherwise wherever the kernel likes.
-pub fn run_pinned(core: usize, program: &PathBuf) -> Command {
+pub fn run_pinned(core: usize, program: &Path) -> Command {
     static CORES: OnceLock<usize> = OnceLock::new();
     let cores = *CORES.get_or_init(|| {
         let taskset = Command::new("taskset").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -81,6 +83,23 @@ pub fn start(command: &mut Command) -> Result<Child> {
     let mut child = Child { process, lines, port: 0 };
     let ready = child.line("READY", TO_START)?.ok_or("the server ended before it listened")?;
     child.port = ready.text("port")?.parse()?;
+    Ok(child)
+}
+
+/// Takes a server over that says nothing, once it listens on `port`.
+///
+/// # Errors
+/// It cannot be started, or does not listen in time.
+pub fn start_silent(command: &mut Command, port: u16) -> Result<Child> {
+    let process = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+    let mut child = Child { process, lines: channel().1, port };
+    let deadline = Instant::now() + TO_START;
+    while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+        if child.process.try_wait()?.is_some() || Instant::now() > deadline {
+            return Err("the server does not listen".into());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
     Ok(child)
 }
 

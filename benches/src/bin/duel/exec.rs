@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use benches::driver::run;
+use benches::driver::{Line, run};
 use benches::exec::Test;
 use runtime_limit::Result;
 use runtime_limit::args::Args;
@@ -74,26 +74,37 @@ fn row(names: &[String], arguments: &[String], cycles: usize, columns: &[Column]
     row_of(command, names, arguments, cycles, columns)
 }
 
-fn row_of(
+/// One process after the other, each printing its line `RESULT`.
+pub(crate) fn row_of(
     command: fn(&str, &[String]) -> Result<Command>,
     names: &[String],
     arguments: &[String],
     cycles: usize,
     columns: &[Column],
 ) -> Result<()> {
+    row_with(names, cycles, columns, |name| run(&mut command(name, arguments)?, "RESULT"))
+}
+
+/// The same of anything that has turns.
+pub(crate) fn row_with(
+    names: &[String],
+    cycles: usize,
+    columns: &[Column],
+    turn: impl Fn(&str) -> Result<Vec<Line>>,
+) -> Result<()> {
     let mut samples: Vec<Sample> = Vec::new();
     for name in names {
         // A round that does not count, and tells who can run at all.
-        match command(name, arguments).and_then(|mut command| run(&mut command, "RESULT")) {
+        match turn(name) {
             Ok(_) => samples.push(Sample { name: name.clone(), lines: Vec::new() }),
             Err(error) => println!("  without {name}: {error}"),
         }
     }
     for cycle in 0..cycles {
-        for turn in 0..samples.len() {
-            let which = (turn + cycle) % samples.len();
+        for at in 0..samples.len() {
+            let which = (at + cycle) % samples.len();
             let sample = &mut samples[which];
-            sample.lines.extend(run(&mut command(&sample.name, arguments)?, "RESULT")?);
+            sample.lines.extend(turn(&sample.name)?);
         }
     }
     table::print(&samples, columns)

@@ -110,7 +110,7 @@ fn for_bursts(args: &mut Args, row: impl Fn(&[String], usize, usize, usize) -> R
     Ok(())
 }
 
-fn load(servers: &[Server], core: usize, arguments: &str, columns: &[Column]) -> Result<()> {
+pub(crate) fn load(servers: &[Server], core: usize, arguments: &str, columns: &[Column]) -> Result<()> {
     let mut command = run_pinned(core, &program("load")?);
     command.args(arguments.split(' ')).arg(format!("servers={}", list(servers))).arg("secs=3600");
     let lines = run(&mut command, "RESULT")?;

@@ -10,7 +10,7 @@ use runtime_limit::args::Args;
 pub(crate) const SERVER_CORE: usize = 0;
 
 /// Name, program, further arguments. The tuned peers have our flags on their ring.
-const KNOWN: [(&str, &str, &[&str]); 18] = [
+const KNOWN: &[(&str, &str, &[&str])] = &[
     ("limit", "limit", &[]),
     // With larger buffers than everybody has: for messages that are larger still.
     ("limit-64k", "limit", &["buf=65536"]),
@@ -19,6 +19,23 @@ const KNOWN: [(&str, &str, &[&str]); 18] = [
     ("limit-direct", "limit", &["direct=true"]),
     ("multi", "limit", &["mode=multi"]),
     ("single", "limit", &["mode=single"]),
+    // Bare system calls, and the ring's own operations, for what has both.
+    ("sys", "limit", &["via=sys"]),
+    ("ring", "limit", &["via=ring"]),
+    // Only for `relay`; of the files, ours-copy too.
+    ("limit-splice", "limit", &["via=splice"]),
+    ("limit-copy", "limit", &["via=copy"]),
+    ("ours-copy", "ours", &["way=copy"]),
+    ("ours-splice", "ours", &["way=splice"]),
+    ("tokio-64k", "peer-tokio", &["buf=65536"]),
+    // Only for files.
+    ("std", "limit", &[]),
+    ("limit-fixed", "limit", &["via=fixed"]),
+    ("limit-readv", "limit", &["via=readv"]),
+    ("pread", "limit", &["via=sys"]),
+    ("pool", "limit", &["via=pool"]),
+    ("ours-fixed", "ours", &["way=fixed"]),
+    ("ours-readv", "ours", &["way=readv"]),
     ("async-task", "peer-async-task", &[]),
     ("ours", "ours", &[]),
     // Only for `echo`.
@@ -58,9 +75,11 @@ pub(crate) fn free_command(name: &str, arguments: &[String]) -> Result<Command> 
 }
 
 fn find(name: &str) -> Result<(&'static str, &'static [&'static str])> {
-    let found = KNOWN.into_iter().find(|(known, ..)| *known == name);
-    let (_, file, further) =
-        found.ok_or_else(|| format!("who={name}: it is one of {:?}", KNOWN.map(|(known, ..)| known)))?;
+    let found = KNOWN.iter().find(|(known, ..)| *known == name);
+    let &(_, file, further) = found.ok_or_else(|| {
+        let names: Vec<_> = KNOWN.iter().map(|(known, ..)| known).collect();
+        format!("who={name}: it is one of {names:?}")
+    })?;
     Ok((file, further))
 }
 

@@ -10,8 +10,12 @@
 
 pub mod args;
 pub mod cpu;
+pub mod files;
 pub mod histogram;
+pub mod late_writer;
 pub mod leaked;
+pub mod meter;
+pub mod pipes;
 pub mod process;
 pub mod provided;
 pub mod ring;

@@ -2,7 +2,8 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
@@ -32,6 +33,16 @@ pub fn connect(to: SocketAddrV4) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&to.into(), CONNECT_PATIENCE)?;
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+/// Takes up to `len` bytes off a connection without copying them anywhere, and returns the count; never waits.
+///
+/// # Errors
+/// Those of recv(2), `WouldBlock` among them.
+pub fn discard(stream: &TcpStream, len: usize) -> io::Result<usize> {
+    // SAFETY: with MSG_TRUNC a TCP socket writes nothing to the buffer, and it is none.
+    let n = unsafe { libc::recv(stream.as_raw_fd(), ptr::null_mut(), len, libc::MSG_TRUNC | libc::MSG_DONTWAIT) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
 /// How a prepared socket ends its connection.

@@ -6,9 +6,12 @@
 //! load connect servers=name:port:pid,… total=1000 conc=64 msg=64 cycles=25
 //! load burst   servers=name:port:pid,… burst=64 rounds=16 cycles=25
 //! load hold    servers=name:port:pid,… burst=64 rounds=16 cycles=25
+//! load relay   servers=name:port:pid,… msg=65536 mib=256 cycles=9
+//! load ping    servers=name:port:pid,… msg=64 n=1000 cycles=9
+//! load fetch   servers=name:port:pid,… mib=256 cycles=9
 //! ```
 //!
-//! `duel`, `connect`, `burst` and `hold` load one server after the other, in short slices whose order rotates (A B C, B C A, …),
+//! All but `once` load one server after the other, in short slices whose order rotates (A B C, B C A, …),
 //! and print a line `RESULT` for each server and cycle. Machines have slow seconds; servers that are measured a tenth
 //! of a second apart share them, so that the ratio within a cycle says more than any of its two figures. The cycle 0 is a
 //! warm-up that is not printed.
@@ -16,6 +19,7 @@
 //! Everything is bounded: the addresses to 127/8, the counts by [`Args::at_most`], a silent server by [`PATIENCE`], and
 //! the whole run by `secs`.
 
+mod bulk;
 mod clients;
 mod dial;
 mod duel;
@@ -46,6 +50,9 @@ fn run(mut args: Args) -> Result<()> {
         "connect" => dial::connect(args),
         "burst" => dial::burst(args),
         "hold" => dial::hold(args),
-        _ => Err("usage: load once|duel|connect|burst|hold key=value…".into()),
+        "relay" => bulk::relay(args),
+        "ping" => bulk::ping(args),
+        "fetch" => bulk::fetch(args),
+        _ => Err("usage: load once|duel|connect|burst|hold|relay|ping|fetch key=value…".into()),
     }
 }

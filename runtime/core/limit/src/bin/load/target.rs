@@ -124,6 +124,25 @@ impl Account {
     }
 }
 
+impl Account {
+    /// Prints a slice of so many bytes: CPU per GiB, and GiB per second.
+    pub(crate) fn close_bulk(self, target: &Target, cycle: usize, bytes: usize) -> Result<()> {
+        let elapsed = self.since.elapsed();
+        target.settle()?;
+        let server = self.server.read()? - self.server_before;
+        if cycle > 0 {
+            let gib = bytes as f64 / (1u64 << 30) as f64;
+            println!(
+                "RESULT server={} cycle={cycle} bytes={bytes} cpu_ns={:.0} rate={:.3}",
+                target.name,
+                server.as_nanos() as f64 / gib,
+                gib / elapsed.as_secs_f64(),
+            );
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
