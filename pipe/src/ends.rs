@@ -15,7 +15,7 @@ use runtime_core::op::Kind;
 use runtime_core::op::poll_add::{POLLIN, POLLOUT};
 use runtime_core::sys::{self, pipes};
 
-use crate::{Receiver, Sender, is_ours, seen};
+use crate::{Receiver, Sender, is_ours, is_over, seen, serve};
 
 /// Bytes of which a pipe that counts as writable takes all without waiting.
 const PIPE_BUF: usize = 4096;
@@ -146,13 +146,16 @@ impl Receiver {
             return Ok(0);
         }
         let mut held = self.duplex.try_acquire(Direction::Read).ok_or(io::ErrorKind::WouldBlock)?;
-        if let Some(result) = held.serve(buf, 0, false) {
+        if let Some(result) = serve(&mut held, buf, 0, false, self.what) {
             return result;
         }
         if !is_ours(&self.duplex) && !sys::is_ready(held.as_fd().as_raw_fd(), POLLIN)? {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let read = read_inline(held.as_fd(), buf, 0)?;
+        if read == 0 && !is_over(held.as_fd()) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         coop::done_inline(Kind::Read, read);
         Ok(read)
     }
@@ -168,7 +171,10 @@ impl Receiver {
     /// Takes nothing.
     #[doc(alias = "IORING_OP_POLL_ADD")]
     pub async fn readable(&self) -> io::Result<()> {
-        if self.duplex.has_residue(Direction::Read) {
+        // That a dropped read met the end is asked of the pipe again.
+        if self.duplex.has_residue(Direction::Read)
+            && (self.duplex.has_more_than_the_end(Direction::Read) || is_over(self.as_fd()))
+        {
             return Ok(());
         }
         ready(Arc::clone(&self.duplex), POLLIN).await.0.map(drop)

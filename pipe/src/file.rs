@@ -28,10 +28,10 @@ use runtime_core::receiver;
 use runtime_core::submit::submit;
 use runtime_core::sys::{self, pipes};
 
-use crate::is_over;
 use crate::send_file::send;
 use crate::splice::{COPY_BYTES, blocks, take};
 use crate::transit::{PIPE_BYTES, Transit};
+use crate::{is_over, serve};
 
 /// Moves up to `len` bytes of a file into a stream, from `offset` on or, without one, from the file's own position, which
 /// moves along. Returns the count: 0 at the end of the file, or for a length of 0, at once.
@@ -150,7 +150,7 @@ async fn fill(mut held: Held, what: What, copies: bool, transit: &Transit, len: 
     let mut data = Vec::new();
     if !held.is_clean() {
         data.reserve_exact(len.min(COPY_BYTES));
-        match held.serve(&mut data, 0, false) {
+        match serve(&mut held, &mut data, 0, false, what) {
             Some(Ok(n)) if n > 0 => return put(held, transit, &data),
             Some(result) => return (result, held),
             None => {}

@@ -244,6 +244,21 @@ pub(crate) fn is_over(fd: BorrowedFd<'_>) -> bool {
     sys::is_ready(fd.as_raw_fd(), POLLIN).unwrap_or(true)
 }
 
+/// What dropped operations have left, behind the first `at` bytes of the buffer. The end that one of them met of a FIFO
+/// without a first writer is none.
+pub(crate) fn serve<B: IoBufMut>(
+    held: &mut Held,
+    buf: &mut B,
+    at: usize,
+    peek: bool,
+    what: What,
+) -> Option<io::Result<usize>> {
+    match held.serve(buf, at, peek) {
+        Some(Ok(0)) if what == What::Pipe && !is_over(held.as_fd()) => None,
+        result => result,
+    }
+}
+
 /// Of a duplex's note: the description is known to be in non-blocking mode, and nobody else's.
 const OURS: u64 = 1;
 /// The same: a write may block although a poll says that there is room. A terminal in blocking mode.
@@ -268,7 +283,7 @@ pub(crate) fn seen(error: io::Error) -> io::Error {
 
 /// One read behind the first `at` bytes of the buffer, which an orphan gives back together with its own.
 async fn read_some<B: IoBufMut>(mut held: Held, mut buf: B, at: usize, what: What) -> (io::Result<usize>, B, Held) {
-    if let Some(result) = held.serve(&mut buf, at, false) {
+    if let Some(result) = serve(&mut held, &mut buf, at, false, what) {
         coop::spend(*result.as_ref().unwrap_or(&0));
         return (result, buf, held);
     }

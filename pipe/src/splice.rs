@@ -35,7 +35,7 @@ use runtime_core::sys::{self, pipes};
 use runtime_core::time::sleep;
 
 use crate::transit::{Drained, PIPE_BYTES, Transit};
-use crate::{Receiver, Sender, is_ours, is_over, may_block, seen};
+use crate::{Receiver, Sender, is_ours, is_over, may_block, seen, serve};
 
 /// Bytes that are copied at once.
 pub(crate) const COPY_BYTES: usize = 64 << 10;
@@ -346,9 +346,10 @@ impl Pair {
         if !from.is_clean() {
             // What was given back comes first, and is left where it is.
             let mut data = Vec::with_capacity(len.min(COPY_BYTES));
-            if let Some(result) = from.serve(&mut data, 0, true) {
-                result?;
-                return self.write_copy(data).await;
+            match serve(from, &mut data, 0, true, What::Pipe) {
+                Some(Ok(n)) if n > 0 => return self.write_copy(data).await,
+                Some(result) => return result,
+                None => {}
             }
         }
         loop {
@@ -412,6 +413,7 @@ impl Pair {
 
     /// The error that followed the last bytes, then what the runtime has in its own memory for the input, go first.
     async fn serve(&mut self, len: usize) -> Option<io::Result<usize>> {
+        let what = self.from;
         let (from, to) = self.held();
         if let Err(error) = to.check() {
             return Some(Err(error));
@@ -421,7 +423,7 @@ impl Pair {
             return None;
         }
         let mut data = Vec::with_capacity(len.min(COPY_BYTES));
-        match from.serve(&mut data, 0, false)? {
+        match serve(from, &mut data, 0, false, what)? {
             Ok(0) => Some(Ok(0)),
             Ok(_) => Some(self.pass(data).await),
             Err(error) => Some(Err(error)),

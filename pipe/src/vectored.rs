@@ -14,7 +14,7 @@ use runtime_core::op::read::{NO_OFFSET, ReadVectored};
 use runtime_core::op::write::WriteVectored;
 use runtime_core::submit::submit;
 
-use crate::{Receiver, Sender, is_over, may_block, seen};
+use crate::{Receiver, Sender, is_over, may_block, seen, serve};
 
 impl Sender {
     /// Writes some of several buffers, in order, and returns the count; at most 1024 are used.
@@ -78,7 +78,7 @@ impl Receiver {
         }
         let Some(first) = bufs.iter().position(|buf| buf.capacity() > 0) else { return BufResult(Ok(0), bufs) };
         let mut held = self.duplex.acquire(Direction::Read).await;
-        if let Some(result) = held.serve(&mut bufs[first], 0, false) {
+        if let Some(result) = serve(&mut held, &mut bufs[first], 0, false, self.what) {
             for buf in &mut bufs[first + 1..] {
                 runtime_core::buf::fill(buf, &[]);
             }

@@ -207,3 +207,66 @@ fn a_writer_waits_for_a_reader_without_a_thread() {
         assert_eq!(OpenOptions::new().open_receiver("a\0b").await.unwrap_err().kind(), ErrorKind::InvalidInput);
     });
 }
+
+#[test]
+fn a_fifo_of_others_whose_writer_is_gone_ends() {
+    run(async {
+        let fifo = Fifo::new("gone");
+        // Both ways, so that opening does not wait; then the one that writes goes.
+        let mut writer = std::fs::File::options().read(true).write(true).open(&fifo.0).unwrap();
+        let rx = std::fs::File::open(&fifo.0).unwrap();
+        writer.write_all(b"all there is").unwrap();
+        drop(writer);
+        let rx = Receiver::from_owned_fd(rx.into()).unwrap();
+        let limit = super::support::scaled(Duration::from_secs(5));
+        assert_eq!(timeout(limit, read_all(&rx)).await.expect("it ends"), b"all there is");
+    });
+}
+
+#[test]
+fn a_read_that_was_dropped_before_the_first_writer_leaves_no_end() {
+    run(async {
+        let fifo = Fifo::new("early");
+        for way in 0..5 {
+            let rx = OpenOptions::new().open_receiver(&fifo.0).await.unwrap();
+            for _ in 0..3 {
+                // Two reads, so that the turn brings more than one completion and the next read is no inline one.
+                let (_other_tx, other) = pipe().unwrap();
+                let mut read = Box::pin(rx.read(Vec::with_capacity(9)));
+                let mut beside = Box::pin(other.read(Vec::with_capacity(9)));
+                assert!(poll_once(beside.as_mut()).await.is_pending());
+                assert!(poll_once(read.as_mut()).await.is_pending());
+                drop((read, beside));
+                while runtime::testing::in_flight() > 0 {
+                    runtime::task::yield_now().await;
+                }
+            }
+            let (to, out) = pipe().unwrap();
+            let read = async {
+                match way {
+                    0 => rx.read(Vec::with_capacity(9)).await.1,
+                    1 => rx.read_exact(Vec::with_capacity(2)).await.1,
+                    2 => rx.read_vectored(vec![Vec::with_capacity(1), Vec::with_capacity(9)]).await.1.concat(),
+                    3 => {
+                        assert_eq!(rx.try_read(vec![0; 9]).0.unwrap_err().kind(), ErrorKind::WouldBlock);
+                        rx.readable().await.unwrap();
+                        rx.try_read(Vec::with_capacity(9)).1
+                    }
+                    _ => {
+                        assert_eq!(splice(&rx, &to, 100).await.unwrap(), 2, "no end");
+                        out.read(Vec::with_capacity(9)).await.1
+                    }
+                }
+            };
+            let write = async {
+                runtime::time::sleep(Duration::from_millis(5)).await;
+                let tx = OpenOptions::new().open_sender(&fifo.0).await.unwrap();
+                tx.write_all("hi").await.0.unwrap();
+                tx
+            };
+            let limit = super::support::scaled(Duration::from_secs(5));
+            let both = timeout(limit, futures::future::join(read, write)).await.expect("in time");
+            assert_eq!(both.0, b"hi", "way {way}");
+        }
+    });
+}

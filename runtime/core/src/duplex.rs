@@ -163,6 +163,12 @@ impl Duplex {
         !self.side(direction).is_clean()
     }
 
+    /// Whether that is bytes, or an error: more than that the end was met.
+    pub fn has_more_than_the_end(&self, direction: Direction) -> bool {
+        let side = self.side(direction);
+        side.rare.as_ref().is_some_and(|rare| !rare.residue.is_empty() && !rare.residue.is_end())
+    }
+
     /// Says whether closing the descriptor may block; if so it is closed by the blocking pool.
     pub fn set_slow_close(&self, slow: bool) {
         self.slow_close.store(slow, Ordering::Relaxed);
