@@ -146,7 +146,13 @@ pub async fn splice_to_file<I: Source + ?Sized, F: AsFd>(
 }
 
 /// Some bytes of the stream, 0 at the end, into an empty private pipe.
-async fn fill(mut held: Held, what: What, copies: bool, transit: &Transit, len: usize) -> (io::Result<usize>, Held) {
+async fn fill(
+    mut held: Held,
+    what: What,
+    mut copies: bool,
+    transit: &Transit,
+    len: usize,
+) -> (io::Result<usize>, Held) {
     let mut data = Vec::new();
     if !held.is_clean() {
         data.reserve_exact(len.min(COPY_BYTES));
@@ -174,6 +180,8 @@ async fn fill(mut held: Held, what: What, copies: bool, transit: &Transit, len: 
         match result {
             // A FIFO that had no writer yet.
             Ok(0) if what == What::Pipe && !is_over(held.as_fd()) => held = ready(held, POLLIN).await.1,
+            // Something is there that only a read gets past.
+            Ok(0) if !copies && what == What::Socket && !pipes::is_at_end(held.as_fd()) => copies = true,
             Ok(0) => return (held.take_end(false).map_or(Ok(0), Err), held),
             Ok(_) if copies => return put(held, transit, &data),
             Ok(n) => {

@@ -276,6 +276,8 @@ impl Pair {
             coop::assert_same_process();
             let (from, _) = self.held();
             match pipes::splice(from.as_fd(), transit.tx(), PIPE_BYTES) {
+                // Something is there that only a read gets past.
+                Ok(0) if !pipes::is_at_end(from.as_fd()) => return Ok(None),
                 Ok(0) => return from.take_end(false).map_or(Ok(Some(0)), Err),
                 Ok(n) => break n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -322,6 +324,8 @@ impl Pair {
             match pipes::splice(from.as_fd(), to.as_fd(), len) {
                 // A FIFO that had no writer yet.
                 Ok(0) if is_pipe && !is_over(from.as_fd()) => self.wait_for_input().await?,
+                // Something is there that only a read gets past.
+                Ok(0) if !is_pipe && !pipes::is_at_end(from.as_fd()) => break,
                 Ok(0) => {
                     coop::done_inline(Kind::Splice, 0);
                     return from.take_end(false).map_or(Ok(0), Err);

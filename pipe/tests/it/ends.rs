@@ -46,6 +46,11 @@ fn sizes_and_packets_are_what_was_asked_for() {
         let (tx, rx) = Builder::new().capacity(4096).build().unwrap();
         assert_eq!((tx.capacity().unwrap(), rx.set_capacity(256 << 10).unwrap()), (4096, 256 << 10));
         assert_eq!(tx.capacity().unwrap(), 256 << 10);
+        match Builder::new().capacity(1 << 20).build() {
+            Ok((tx, _rx)) => assert_eq!(tx.capacity().unwrap(), 1 << 20),
+            // The user has too many large ones.
+            Err(error) => assert_eq!(error.kind(), ErrorKind::PermissionDenied),
+        }
         let (tx, rx) = Builder::new().packets(true).build().unwrap();
         for packet in ["first", "second"] {
             assert_eq!(tx.write(packet).await.0.unwrap(), packet.len());

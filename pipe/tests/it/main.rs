@@ -6,7 +6,9 @@ mod support;
 mod copy;
 mod ends;
 mod file;
+mod model;
 mod relay;
+mod rungs;
 mod send_file;
 mod splice;
 mod stdio;
@@ -110,7 +112,7 @@ fn lines_through_a_pipe_survive_a_time_limit_at_every_wait() {
 fn data_comes_before_the_end_always() {
     run(async {
         let mut rng = Rng(45);
-        for round in 0..500 {
+        for round in 0..1000 {
             let (tx, rx) = pipe().unwrap();
             let len = 1 + rng.below(65_536) as usize;
             let write = move |tx: std::os::fd::OwnedFd| {
@@ -214,6 +216,7 @@ fn writing_without_a_reader_is_an_error_and_no_signal() {
             let BufResult(result, data) = tx.write("gone").await;
             assert_eq!((result.unwrap_err().kind(), data), (ErrorKind::BrokenPipe, "gone"));
             assert_eq!(tx.write_all("gone").await.0.unwrap_err().kind(), ErrorKind::BrokenPipe);
+            assert_eq!(tx.write_vectored(vec!["go", "ne"]).await.0.unwrap_err().kind(), ErrorKind::BrokenPipe);
         }
         assert_eq!(signals("SigPnd:") & SIGPIPE, 0, "consumed");
         assert_eq!(signals("SigBlk:") & SIGPIPE, SIGPIPE, "blocked, so that it cannot kill");

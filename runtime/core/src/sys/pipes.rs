@@ -33,6 +33,17 @@ pub fn splice(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: usize) -> io::Resul
     check(unsafe { libc::splice(from.as_raw_fd(), none, to.as_raw_fd(), none, len.min(MAX_BYTES), flags) })
 }
 
+/// Whether a socket of which a splice(2) took nothing has really come to its end. TCP says the same of one whose peer has
+/// ended the stream behind an urgent byte: that byte stops a splice, and a read passes over it.
+#[cold]
+pub fn is_at_end(socket: BorrowedFd<'_>) -> bool {
+    let mut byte = 0_u8;
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    // SAFETY: writes one byte at most; the descriptor is open while borrowed.
+    let result = check(unsafe { libc::recv(socket.as_raw_fd(), (&raw mut byte).cast(), 1, flags) });
+    matches!(result, Ok(0))
+}
+
 /// `splice(2)` of a file at an offset into a pipe that has room; waits for the disk.
 pub fn splice_file(file: BorrowedFd<'_>, offset: u64, pipe: BorrowedFd<'_>, len: usize) -> io::Result<usize> {
     let mut offset = i64::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
