@@ -35,7 +35,7 @@ use runtime_core::sys::{self, pipes};
 use runtime_core::time::sleep;
 
 use crate::transit::{Drained, PIPE_BYTES, Transit};
-use crate::{Receiver, Sender, is_ours, is_over, may_block, seen, serve};
+use crate::{is_ours, is_over, may_block, seen, serve};
 
 /// Bytes that are copied at once.
 pub(crate) const COPY_BYTES: usize = 64 << 10;
@@ -119,13 +119,13 @@ pub async fn splice_all<I: Source + ?Sized, O: Sink + ?Sized>(input: &I, output:
 ///
 /// # Errors
 ///
-/// Those of tee(2): `InvalidInput` for two ends of one pipe. `BrokenPipe` when nobody reads the output.
+/// Those of tee(2), at once: `InvalidInput` for two ends of one pipe, or when one is no pipe. `BrokenPipe` when nobody reads the output.
 ///
 /// # Cancel safety
 ///
 /// The bytes stay in the input in any case; they may have been copied.
 #[doc(alias = "IORING_OP_TEE")]
-pub async fn tee(input: &Receiver, output: &Sender, len: usize) -> io::Result<usize> {
+pub async fn tee<I: Source + ?Sized, O: Sink + ?Sized>(input: &I, output: &O, len: usize) -> io::Result<usize> {
     if len == 0 {
         return Ok(0);
     }
