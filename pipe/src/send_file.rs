@@ -1,7 +1,7 @@
 //! [`send_file`]: from a file to a stream, past the program.
 //!
 //! Owns how the disk is waited for: by the blocking pool, on a private pipe, since a splice from a file holds the pipe's
-//! lock while it reads. Knows nothing of files but their descriptor.
+//! lock while it reads; and when there is nothing to wait for. Knows nothing of files but their descriptor.
 
 use std::cell::Cell;
 use std::io;
@@ -11,23 +11,29 @@ use std::sync::Arc;
 use runtime_core::coop;
 use runtime_core::duplex::{Direction, Held};
 use runtime_core::ends::{End, Sink, What};
-use runtime_core::ladder::{offload, ready};
+use runtime_core::ladder::{mounts, offload, ready};
 use runtime_core::op::Kind;
 use runtime_core::op::pass::Pass;
 use runtime_core::op::poll_add::POLLOUT;
 use runtime_core::op::read::Read;
+use runtime_core::op::statx::{STATX_MNT_ID, STATX_SIZE, STATX_TYPE};
 use runtime_core::submit::submit;
-use runtime_core::sys::pipes;
+use runtime_core::sys::{files, pipes};
 
 use crate::splice::{COPY_BYTES, blocks};
 use crate::transit::{Drained, PIPE_BYTES, Transit};
 use crate::{may_block, seen};
 
+/// Up to here what is in the page cache is spliced inline: 1 KiB takes 0.45 × the CPU time of a job of the pool, 16 KiB
+/// 0.75 ×, 32 KiB as much. Beyond that filling the private pipe beside the thread is better than before it.
+const INLINE_BYTES: u64 = 32 << 10;
+
 /// Sends `len` bytes of a file from `offset` on to a stream, and returns how many there were: fewer when the file ends
 /// before. No other write of the stream comes in between. The file's own position is neither used nor changed.
 ///
 /// The bytes go through a private pipe: a thread of the blocking pool fills it with up to 256 KiB by splice(2), and it is
-/// emptied into the stream inline. No thread waits for a slow reader. A file that cannot be spliced, and a stream in blocking
+/// emptied into the stream inline. The last 32 KiB, and files that are no larger, are spliced inline if the page cache has
+/// them (cachestat(2), kernel 6.5, on ext4, xfs and btrfs). No thread waits for a slow reader. A file that cannot be spliced, and a stream in blocking
 /// mode, are copied.
 ///
 /// # Errors
@@ -81,9 +87,7 @@ pub(crate) async fn send(file: Arc<OwnedFd>, offset: u64, len: u64, end: End<'_>
             write(&file, &mut held, data, end.what, sent).await?;
             continue;
         };
-        let (ends, from) = (pipe.lend(), Arc::clone(&file));
-        let job = move || pipes::splice_file(from.as_fd(), at, ends.tx.as_fd(), left.min(PIPE_BYTES));
-        match offload(Kind::Splice, job).await {
+        match fill(&file, at, pipe, left.min(PIPE_BYTES)).await {
             Ok(0) => {
                 pipe.filled(0);
                 break;
@@ -102,6 +106,30 @@ pub(crate) async fn send(file: Arc<OwnedFd>, offset: u64, len: u64, end: End<'_>
         }
     }
     Ok(())
+}
+
+/// Bytes of the file into an empty private pipe: inline if they are in memory.
+async fn fill(file: &Arc<OwnedFd>, at: u64, pipe: &mut Transit, len: usize) -> io::Result<usize> {
+    if is_cached(file, at, len as u64).await {
+        coop::proceed().await;
+        coop::assert_same_process();
+        let result = pipes::splice_file(file.as_fd(), at, pipe.tx(), len);
+        coop::done_inline(Kind::Splice, *result.as_ref().unwrap_or(&0));
+        return result;
+    }
+    let (ends, from) = (pipe.lend(), Arc::clone(file));
+    offload(Kind::Splice, move || pipes::splice_file(from.as_fd(), at, ends.tx.as_fd(), len)).await
+}
+
+/// Whether reading this stretch waits for nobody, up to the end of the file if that comes before.
+async fn is_cached(file: &Arc<OwnedFd>, at: u64, len: u64) -> bool {
+    let Ok(status) = files::status_cached(file.as_fd(), STATX_TYPE | STATX_SIZE | STATX_MNT_ID) else { return false };
+    if mounts::is_local(&status, || Arc::clone(file)).await != Some(true) {
+        return false;
+    }
+    let Some(size) = files::regular_size(&status) else { return false };
+    let len = len.min(size.saturating_sub(at));
+    len <= INLINE_BYTES && files::is_cached(file.as_fd(), at, len)
 }
 
 /// Bytes of the file, into `data`'s memory.

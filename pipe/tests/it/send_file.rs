@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::net::{Shutdown, TcpListener};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::pin::pin;
 use std::time::Duration;
@@ -67,6 +68,30 @@ fn offsets_beyond_four_gibibytes_are_not_cut() {
         assert_eq!(send_file(&file, 5 << 30, 100, &tx).await.unwrap(), 9);
         assert_eq!(rx.read(Vec::with_capacity(100)).await.1, b"\0far away");
         assert_eq!(send_file(&file, u64::MAX, 1, &tx).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+    });
+}
+
+#[test]
+fn a_small_file_that_is_in_memory_needs_no_thread() {
+    run(async {
+        let content = pattern(8, 10_000);
+        let file = file(&content);
+        let (tx, rx) = pipe().unwrap();
+        // What the mount is, is asked once.
+        assert_eq!(send_file(&file, 0, u64::MAX, &tx).await.unwrap(), 10_000);
+        assert!(rx.read_exact(vec![0; 10_000]).await.1 == content);
+        let before = runtime::metrics();
+        for at in [0, 1, 4095, 4096, 9999, 10_000, 20_000] {
+            let len = 10_000_usize.saturating_sub(at);
+            assert_eq!(send_file(&file, at as u64, u64::MAX, &tx).await.unwrap(), len as u64);
+            if len > 0 {
+                assert!(rx.read_exact(vec![0; len]).await.1 == content[at..]);
+            }
+        }
+        let offloaded = runtime::metrics().ops(Kind::Splice, Rung::Offload) - before.ops(Kind::Splice, Rung::Offload);
+        // Not every kernel and file system can tell.
+        let tells = runtime_core::sys::files::is_cached(file.as_fd(), 0, 10_000);
+        assert_eq!(offloaded == 0, tells, "{offloaded} jobs");
     });
 }
 
@@ -171,6 +196,11 @@ fn what_cannot_be_spliced_is_copied() {
         sending.await.unwrap();
         stream.shutdown(Shutdown::Write).await.unwrap();
         assert!(peer.join().unwrap() == content);
+        // A device has no length, and no end: it is no file that could be in memory.
+        let (tx, rx) = pipe().unwrap();
+        let zeros = File::open("/dev/zero").unwrap();
+        assert_eq!(send_file(&zeros, 0, 5000, &tx).await.unwrap(), 5000);
+        assert_eq!(rx.read_exact(vec![1; 5000]).await.1, [0; 5000]);
         // Files of /proc without a splice.
         let (tx, rx) = pipe().unwrap();
         let status = File::open("/proc/self/status").unwrap();

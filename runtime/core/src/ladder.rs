@@ -3,6 +3,8 @@
 //! Owns the arm rung, a poll of the descriptor, after which the operation is issued again, the inline rung of reads, and the
 //! last one, the blocking pool. Knows nothing of what is issued.
 
+pub mod mounts;
+
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;

@@ -10,7 +10,7 @@ use crate::fd::{At, Origin};
 
 /// What statx(2) fills in.
 pub use libc::statx as Status;
-pub use libc::{STATX_BASIC_STATS, STATX_BTIME, STATX_DIOALIGN, STATX_MNT_ID};
+pub use libc::{STATX_BASIC_STATS, STATX_BTIME, STATX_DIOALIGN, STATX_MNT_ID, STATX_SIZE, STATX_TYPE};
 
 /// The opcode's number.
 pub const CODE: u8 = opcode::Statx::CODE;

@@ -7,6 +7,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use super::check;
 
+/// `cachestat(2)`, which has one number on all that matters here.
+const CACHESTAT: libc::c_long = 451;
+
 /// `openat2(2)` with `O_PATH` and `RESOLVE_CACHED` (5.12): names a file without opening it, and fails with `EAGAIN` where a
 /// disk or a server would have to be asked for the way. `at` is an open directory, or `AT_FDCWD`.
 pub fn name_cached(at: RawFd, path: &CStr, follow: bool) -> io::Result<OwnedFd> {
@@ -54,4 +57,37 @@ pub fn is_local(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let status = unsafe { status.assume_init() };
     let known = [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC, libc::BTRFS_SUPER_MAGIC, libc::TMPFS_MAGIC];
     Ok(known.contains(&status.f_type))
+}
+
+/// The length of a regular file, of whose status type and size were asked for; nothing else has one to rely on.
+pub fn regular_size(status: &libc::statx) -> Option<u64> {
+    (u32::from(status.stx_mode) & libc::S_IFMT == libc::S_IFREG).then_some(status.stx_size)
+}
+
+/// Whether this stretch of a file, which it has, is in the page cache as a whole (cachestat(2), 6.5), so that reading it does
+/// not wait for a disk. `false` also when that cannot be told.
+///
+/// Pages that are being read in count as cached; they come in order, so the ends are tried with `RWF_NOWAIT`, which also says
+/// whether the file system can read without waiting at all. What is evicted between this and the read is waited for.
+pub fn is_cached(file: BorrowedFd<'_>, at: u64, len: u64) -> bool {
+    let Some(last) = at.checked_add(len).and_then(|end| end.checked_sub(1)) else { return false };
+    if len == 0 {
+        return true;
+    }
+    let page = super::page_size() as u64;
+    // The structures of the call: where and how long; cached, dirty, in writeback, evicted, recently evicted.
+    let (range, mut counts) = ([at, len], [0_u64; 5]);
+    let (fd, flags) = (file.as_raw_fd(), 0_u32);
+    // SAFETY: structures of the layout that the call knows; the descriptor is open while borrowed.
+    let result = unsafe { libc::syscall(CACHESTAT, fd, range.as_ptr(), counts.as_mut_ptr(), flags) };
+    result == 0 && counts[0] > last / page - at / page && has_byte(file, at) && has_byte(file, last)
+}
+
+/// Whether the byte can be read without waiting.
+fn has_byte(file: BorrowedFd<'_>, at: u64) -> bool {
+    let Ok(at) = i64::try_from(at) else { return false };
+    let mut byte = 0_u8;
+    let vector = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // SAFETY: one byte to write to; the descriptor is open while borrowed.
+    unsafe { libc::preadv2(file.as_raw_fd(), &raw const vector, 1, at, libc::RWF_NOWAIT) == 1 }
 }
