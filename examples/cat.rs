@@ -1,8 +1,8 @@
-//! Writes files, or what comes in, to the standard output, without the program touching the bytes where the kernel can move
-//! them.
+//! Writes files, or what comes in, to the standard output, without the program touching the bytes where the kernel can
+//! move them.
 //!
 //! ```text
-//! cargo run --release --example cat Cargo.toml README.md         # files, by way of a private pipe if the output is a pipe
+//! cargo run --release --example cat Cargo.toml README.md         # files, without a copy if the output is a pipe
 //! seq 1000000 | cargo run --release --example cat | tail -n 1    # from pipe to pipe: splice(2) on the thread itself
 //! cargo run --release --example cat                              # a terminal: line by line, up to Ctrl-D
 //! cargo run --release --example cat README.md - < Cargo.toml     # `-` is the standard input

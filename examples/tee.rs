@@ -1,5 +1,5 @@
-//! Passes its input on to its output and writes it to a file as well. From pipe to pipe the program does not copy anything:
-//! tee(2) gives the output the same pages, and splice(2) then moves them into the file.
+//! Passes its input on to its output and writes it to a file as well. From pipe to pipe the program does not copy
+//! anything: tee(2) gives the output the same pages, and splice(2) then moves them into the file.
 //!
 //! ```text
 //! seq 1000000 | cargo run --release --example tee /tmp/numbers | tail -n 1    # pipes

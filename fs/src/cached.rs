@@ -2,9 +2,9 @@
 //! long as the call itself.
 //!
 //! Owns what is asked, and when the answer counts. The way of a path is walked with `RESOLVE_CACHED`, which fails where
-//! anybody would have to be asked; then the file is asked with `AT_STATX_DONT_SYNC`, which no server hears of, and the answer
-//! counts only if its file system is on core's list (`ladder::mounts`), where it is what a plain statx(2) says. Everything
-//! else goes to the ring.
+//! anybody would have to be asked; then the file is asked with `AT_STATX_DONT_SYNC`, which no server hears of, and the
+//! answer counts only if its file system is on core's list (`ladder::mounts`), where it is what a plain statx(2) says.
+//! Everything else goes to the ring.
 
 use std::ffi::CStr;
 use std::io;

@@ -26,8 +26,8 @@ use crate::splice::Pair;
 /// | a file | a socket, a pipe | as [`send_file`](crate::send_file()), from the file's cursor, which moves along |
 /// | anything else | | through one buffer of 64 KiB |
 ///
-/// Buffered readers and writers and those of your own are something else, as bytes have to pass through them. In each case
-/// others who use the same stream may read and write between two pieces.
+/// Buffered readers and writers and those of your own are something else, as bytes have to pass through them. In each
+/// case others who use the same stream may read and write between two pieces.
 ///
 /// # Errors
 ///
@@ -35,9 +35,9 @@ use crate::splice::Pair;
 ///
 /// # Cancel safety
 ///
-/// How much was copied is not told. Between streams nothing is lost, and a file's cursor is behind what was written. With
-/// anything else up to 64 KiB that were read and not written are lost; `copy_buf` from a `BufReader` keeps what is not
-/// written in the reader.
+/// How much was copied is not told. Between streams nothing is lost, and a file's cursor is behind what was written.
+/// With anything else up to 64 KiB that were read and not written are lost; `copy_buf` from a `BufReader` keeps what is
+/// not written in the reader.
 ///
 /// # Examples
 ///

@@ -1,7 +1,7 @@
 //! [`splice_from_file`] and [`splice_to_file`]: between a file, at an offset or where its position is, and a stream.
 //!
-//! Owns what becomes of the file's position and of bytes that the file does not take; the way from a file to a stream is
-//! that of `send_file`.
+//! Owns what becomes of the file's position and of bytes that the file does not take; the way from a file to a stream
+//! is that of `send_file`.
 //!
 //! ```text
 //!                 inline                       a job of the blocking pool
@@ -33,16 +33,17 @@ use crate::splice::{COPY_BYTES, blocks, take};
 use crate::transit::{PIPE_BYTES, Transit};
 use crate::{is_over, serve};
 
-/// Moves up to `len` bytes of a file into a stream, from `offset` on or, without one, from the file's own position, which
-/// moves along. Returns the count: 0 at the end of the file, or for a length of 0, at once.
+/// Moves up to `len` bytes of a file into a stream, from `offset` on or, without one, from the file's own position,
+/// which moves along. Returns the count: 0 at the end of the file, or for a length of 0, at once.
 ///
-/// At most 256 KiB, and fewer are normal; [`send_file`](crate::send_file()) goes on, and says how it is done: a splice(2) on a
-/// private pipe, where the disk is waited for by the blocking pool. The stream has all of the bytes when this returns.
+/// At most 256 KiB, and fewer are normal; [`send_file`](crate::send_file()) goes on, and says how it is done: a
+/// splice(2) on a private pipe, where the disk is waited for by the blocking pool. The stream has all of the bytes when
+/// this returns.
 ///
 /// # Errors
 ///
-/// Those of splice(2): `NotSeekable` (`ESPIPE`) at once for what has no positions, as a pipe or a terminal. `BrokenPipe`
-/// when nobody reads the stream; never a SIGPIPE.
+/// Those of splice(2): `NotSeekable` (`ESPIPE`) at once for what has no positions, as a pipe or a terminal.
+/// `BrokenPipe` when nobody reads the stream; never a SIGPIPE.
 ///
 /// # Cancel safety
 ///
@@ -100,24 +101,24 @@ impl Drop for Position {
     }
 }
 
-/// Moves up to `len` bytes of a stream into a file, at `offset` or, without one, at the file's own position, which moves
-/// along. Returns the count: 0 at the end of the stream, or for a length of 0, at once.
+/// Moves up to `len` bytes of a stream into a file, at `offset` or, without one, at the file's own position, which
+/// moves along. Returns the count: 0 at the end of the stream, or for a length of 0, at once.
 ///
-/// At most 256 KiB, and fewer are normal. What a dropped read or a standing receive of the stream has brought goes first.
-/// The bytes go into a private pipe inline, as with [`splice`](crate::splice()), and from there to the file by a splice(2) of
-/// the blocking pool: it may wait for the disk, and would hold the lock of the stream's own pipe meanwhile. No kernel worker
-/// is involved.
+/// At most 256 KiB, and fewer are normal. What a dropped read or a standing receive of the stream has brought goes
+/// first. The bytes go into a private pipe inline, as with [`splice`](crate::splice()), and from there to the file by a
+/// splice(2) of the blocking pool: it may wait for the disk, and would hold the lock of the stream's own pipe
+/// meanwhile. No kernel worker is involved.
 ///
 /// # Errors
 ///
 /// Those of splice(2), at once: `InvalidInput` (`EINVAL`) for a file that is open to append or cannot be spliced to,
-/// `NotSeekable` (`ESPIPE`) for what has no positions, `EBADF` for one that is not open for writing. What the file did not
-/// take, as when the disk is full, is what the next read of the stream returns.
+/// `NotSeekable` (`ESPIPE`) for what has no positions, `EBADF` for one that is not open for writing. What the file did
+/// not take, as when the disk is full, is what the next read of the stream returns.
 ///
 /// # Cancel safety
 ///
-/// No byte is lost: what had left the stream is written to the file all the same, or comes back. A later read of the stream
-/// waits until that is decided.
+/// No byte is lost: what had left the stream is written to the file all the same, or comes back. A later read of the
+/// stream waits until that is decided.
 #[doc(alias = "splice")]
 pub async fn splice_to_file<I: Source + ?Sized, F: AsFd>(
     input: &I,

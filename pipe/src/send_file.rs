@@ -31,10 +31,10 @@ const INLINE_BYTES: u64 = 32 << 10;
 /// Sends `len` bytes of a file from `offset` on to a stream, and returns how many there were: fewer when the file ends
 /// before. No other write of the stream comes in between. The file's own position is neither used nor changed.
 ///
-/// The bytes go through a private pipe: a thread of the blocking pool fills it with up to 256 KiB by splice(2), and it is
-/// emptied into the stream inline. The last 32 KiB, and files that are no larger, are spliced inline if the page cache has
-/// them (cachestat(2), kernel 6.5, on ext4, xfs and btrfs). No thread waits for a slow reader. A file that cannot be spliced, and a stream in blocking
-/// mode, are copied.
+/// The bytes go through a private pipe: a thread of the blocking pool fills it with up to 256 KiB by splice(2), and it
+/// is emptied into the stream inline. The last 32 KiB, and files that are no larger, are spliced inline if the page
+/// cache has them (cachestat(2), kernel 6.5, on ext4, xfs and btrfs). No thread waits for a slow reader. A file that
+/// cannot be spliced, and a stream in blocking mode, are copied.
 ///
 /// # Errors
 ///

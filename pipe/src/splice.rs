@@ -49,10 +49,13 @@ const STUCK_BOUND: u32 = 8;
 /// standing receive of the input has brought goes first, so reading a header and splicing the rest keeps every byte in
 /// order.
 ///
-/// It is a splice(2) on the thread itself, which does not block: between pipes, and between a pipe and a socket in
-/// non-blocking mode, as the runtime's own are. When it would block, the side that is not ready is polled
-/// (`IORING_OP_POLL_ADD`). A socket in blocking mode, and a pair that makes no progress, is copied instead. No kernel worker
-/// is involved in any of this, unlike in `IORING_OP_SPLICE`.
+/// | between | first | then |
+/// |---|---|---|
+/// | pipe and pipe, pipe and a socket in non-blocking mode (as the runtime's own are) | splice(2) on the thread itself, which does not block | a poll of the side that is not ready (`IORING_OP_POLL_ADD`), and again; without progress a timer, then copying |
+/// | pipe and a socket in blocking mode, or a standard stream that is neither | copying: READ or RECV, then WRITE or SEND | |
+/// | pipe and file | [`splice_from_file`](crate::splice_from_file()) and [`splice_to_file`](crate::splice_to_file()) | |
+///
+/// No kernel worker is involved in any of this, unlike in `IORING_OP_SPLICE`.
 ///
 /// # Errors
 ///
@@ -119,7 +122,8 @@ pub async fn splice_all<I: Source + ?Sized, O: Sink + ?Sized>(input: &I, output:
 ///
 /// # Errors
 ///
-/// Those of tee(2), at once: `InvalidInput` for two ends of one pipe, or when one is no pipe. `BrokenPipe` when nobody reads the output.
+/// Those of tee(2), at once: `InvalidInput` for two ends of one pipe, or when one is no pipe. `BrokenPipe` when nobody
+/// reads the output.
 ///
 /// # Cancel safety
 ///
@@ -202,8 +206,8 @@ impl Pair {
         Ok(Self { held, from: from.what, to: to.what, blocks, shares: false, spare: Vec::new() })
     }
 
-    /// From now on neither direction is kept from others for longer than a move takes: they may read in between, and write
-    /// in between also while this one waits for its input, as with a read and a write of one's own.
+    /// From now on neither direction is kept from others for longer than a move takes: they may read in between, and
+    /// write in between also while this one waits for its input, as with a read and a write of one's own.
     pub(crate) fn share(&mut self) {
         self.shares = true;
     }

@@ -1,7 +1,7 @@
 //! The standard streams: [`stdin`], [`stdout`], [`stderr`].
 //!
-//! Owns what they are found to be, and the one state of each that a process has. Knows nothing of how pipes are read and
-//! written: they are used as the ends of one, whatever they are.
+//! Owns what they are found to be, and the one state of each that a process has. Knows nothing of how pipes are read
+//! and written: they are used as the ends of one, whatever they are.
 //!
 //! | it is | how it is used |
 //! |---|---|
@@ -72,10 +72,10 @@ fn look_at(fd: BorrowedFd<'_>) -> io::Result<(OwnedFd, What, u64)> {
 
 /// The standard input, whatever it is.
 ///
-/// Nothing is buffered beside what a dropped read has left, so it mixes with a child process that reads the same input, and
-/// not with [`std::io::stdin`], which reads ahead. All handles of the process are one: reads are carried out one after the
-/// other, and a dropped one leaves its bytes to the next. It is what it was when it was first asked for here; a later
-/// `dup2` onto the descriptor is not noticed.
+/// Nothing is buffered beside what a dropped read has left, so it mixes with a child process that reads the same input,
+/// and not with [`std::io::stdin`], which reads ahead. All handles of the process are one: reads are carried out one
+/// after the other, and a dropped one leaves its bytes to the next. It is what it was when it was first asked for here;
+/// a later `dup2` onto the descriptor is not noticed.
 ///
 /// # Errors
 ///
@@ -103,8 +103,9 @@ pub fn stdin() -> io::Result<Stdin> {
 
 /// The standard output, whatever it is.
 ///
-/// Nothing is held back: a write that is over is in the pipe, the file or the terminal. What `print!` holds back until the
-/// end of the line is apart from it. All handles of the process are one: a whole write of one does not mix with another's.
+/// Nothing is held back: a write that is over is in the pipe, the file or the terminal. What `print!` holds back until
+/// the end of the line is apart from it. All handles of the process are one: a whole write of one does not mix with
+/// another's.
 ///
 /// # Errors
 ///

@@ -14,13 +14,13 @@ use runtime_core::op::{Kind, Rung};
 
 use crate::{Sender, seen};
 
-/// Moves all bytes of `pages` into a pipe, and returns how many that were. No other write of the sender comes in between. A
-/// length of 0 is 0 at once.
+/// Moves all bytes of `pages` into a pipe, and returns how many that were. No other write of the sender comes in
+/// between. A length of 0 is 0 at once.
 ///
-/// The pipe refers to the pages themselves, so they cannot come back: the buffer is consumed and its memory unmapped. That
-/// costs two system calls and a fault for each page that was filled, which a copy does not: it pays where the reader does
-/// not copy either but splices the pages on, to a socket or a file. Whole pages are given for good (`SPLICE_F_GIFT`); the
-/// rest of a last page is only lent, which makes no difference to anybody once it is unmapped.
+/// The pipe refers to the pages themselves, so they cannot come back: the buffer is consumed and its memory unmapped.
+/// That costs two system calls and a fault for each page that was filled, which a copy does not: it pays where the
+/// reader does not copy either but splices the pages on, to a socket or a file. Whole pages are given for good
+/// (`SPLICE_F_GIFT`); the rest of a last page is only lent, which makes no difference to anybody once it is unmapped.
 ///
 /// It is a vmsplice(2) on the thread itself that does not wait for room; without room the pipe is polled
 /// (`IORING_OP_POLL_ADD`). In a pipe each page takes a slot, also one that is partly filled.
@@ -31,7 +31,8 @@ use crate::{Sender, seen};
 ///
 /// # Cancel safety
 ///
-/// Any part may have been moved; what was not is dropped with the buffer. A later write starts only once this one is over.
+/// Any part may have been moved; what was not is dropped with the buffer. A later write starts only once this one is
+/// over.
 ///
 /// # Examples
 ///

@@ -77,7 +77,8 @@
 //! | `read_until`, `read_line`, `Lines::next` | a line of which only some has come stays in the reader |
 //! | `write`, `write_all` | any part may have been sent; later writes never overtake it |
 //! | `BufWriter::flush` | any part of what was held back may have been sent; the next write says so |
-//! | `io::copy` | up to 64 KiB that were read and not written; `copy_buf` keeps them in the reader |
+//! | `io::copy` | nothing between sockets, pipes and from files; else up to 64 KiB that were read, which `copy_buf` keeps |
+//! | `splice`, `splice_all`, `Relay` | every byte is still in the input or already in the output |
 //! | `write_zc`, `write_all_zc` | the same; the buffer is kept until the kernel says that it is done with it |
 //! | `connect`, `File::open` | the socket or file is closed |
 //! | `sleep`, `timeout` | the timer is removed |

@@ -1,5 +1,5 @@
-//! Files spliced at offsets and at their own position: exact counts, positions that follow, and nothing lost where a file
-//! does not take it.
+//! Files spliced at offsets and at their own position: exact counts, positions that follow, and nothing lost where a
+//! file does not take it.
 
 use std::fs::File;
 use std::io::{ErrorKind, Seek, SeekFrom, Write};

@@ -1,7 +1,7 @@
 //! Random sequences of everything that moves bytes between pipes, each dropped at random, against queues of bytes.
 //!
-//! Pipes hold at most what they have room for, so much of it waits and is dropped. What a dropped move has done is not told;
-//! then what is in the pipes is read, and has to be what some part of the move would have left.
+//! Pipes hold at most what they have room for, so much of it waits and is dropped. What a dropped move has done is not
+//! told; then what is in the pipes is read, and has to be what some part of the move would have left.
 
 use std::collections::VecDeque;
 use std::pin::pin;

@@ -1,5 +1,5 @@
-//! The last rungs of a splice, and what the kernel's own rules make of inline ones: sides that look ready and are not, a
-//! lock that somebody has, packets, sockets of another family.
+//! The last rungs of a splice, and what the kernel's own rules make of inline ones: sides that look ready and are not,
+//! a lock that somebody has, packets, sockets of another family.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
@@ -49,7 +49,8 @@ fn an_input_that_only_looks_ready_is_tried_by_a_timer_and_then_copied() {
         for round in 0..3 {
             let (stream, mut peer) = connected().await;
             let (to, rx) = pipe().unwrap();
-            // The kernel polls a socket as readable whose next byte is an urgent one, and splices nothing from there on.
+            // The kernel polls a socket as readable whose next byte is an urgent one, and splices nothing from there
+            // on.
             socket2::SockRef::from(&peer).send_out_of_band(b"!").unwrap();
             peer.write_all(&pattern(round, 1000)).unwrap();
             let inline = runtime::metrics().ops(Kind::Splice, Rung::Inline);

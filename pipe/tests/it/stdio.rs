@@ -1,5 +1,5 @@
-//! The standard streams of child processes, whatever stands behind them: all bytes, in order, and the mode of what is shared
-//! stays as it is.
+//! The standard streams of child processes, whatever stands behind them: all bytes, in order, and the mode of what is
+//! shared stays as it is.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};

@@ -30,9 +30,9 @@ pub struct End<'a> {
 
 /// What reading from a source amounts to.
 ///
-/// There is no specialisation, so a function that takes any reader cannot know by its type that the program need not see
-/// the bytes; it asks. Whoever passes reads on and changes nothing may pass the question on too; whoever holds bytes of its
-/// own, counts or changes them, must not.
+/// There is no specialisation, so a function that takes any reader cannot know by its type that the program need not
+/// see the bytes; it asks. Whoever passes reads on and changes nothing may pass the question on too; whoever holds
+/// bytes of its own, counts or changes them, must not.
 #[derive(Debug)]
 pub enum View<'a> {
     /// Reading has to be asked for.

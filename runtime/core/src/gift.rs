@@ -1,9 +1,9 @@
 //! [`Gift`]: pages that go into a pipe by vmsplice(2) and are nobody else's from then on.
 //!
-//! Owns why that is sound: a pipe refers to the pages themselves, so whoever could still write to them would change what is
-//! in the pipe, and whoever put them back into an allocator would show its next contents to the reader. From the first byte
-//! on there is therefore no way to the memory but the pipe's, and in the end it is unmapped (ruling 33). Knows nothing of
-//! waiting.
+//! Owns why that is sound: a pipe refers to the pages themselves, so whoever could still write to them would change
+//! what is in the pipe, and whoever put them back into an allocator would show its next contents to the reader. From
+//! the first byte on there is therefore no way to the memory but the pipe's, and in the end it is unmapped (ruling 33).
+//! Knows nothing of waiting.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -31,8 +31,8 @@ impl Gift {
 
     /// Gives a pipe what it has room for now, without waiting, and returns the count.
     ///
-    /// Whole pages are given for good (`SPLICE_F_GIFT`), so that who takes them out may keep them. The rest of a last page
-    /// is not, as the contract of that flag asks for whole ones.
+    /// Whole pages are given for good (`SPLICE_F_GIFT`), so that who takes them out may keep them. The rest of a last
+    /// page is not, as the contract of that flag asks for whole ones.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! The rungs of the ladder that several kinds of I/O climb in the same way.
 //!
-//! Owns the arm rung, a poll of the descriptor, after which the operation is issued again, the inline rung of reads, and the
-//! last one, the blocking pool. Knows nothing of what is issued.
+//! Owns the arm rung, a poll of the descriptor, after which the operation is issued again, the inline rung of reads,
+//! and the last one, the blocking pool. Knows nothing of what is issued.
 
 pub mod mounts;
 

@@ -11,8 +11,8 @@ use super::{IoBuf, IoBufMut};
 
 /// A buffer of whole pages that nothing else lies in: an anonymous mapping (mmap(2)), unmapped when it is dropped.
 ///
-/// As with a `Vec`, a read fills its capacity and sets its length. All of the capacity is initialised, with zeros at first.
-/// `pipe::vmsplice` moves its pages into a pipe instead of copying them.
+/// As with a `Vec`, a read fills its capacity and sets its length. All of the capacity is initialised, with zeros at
+/// first. `pipe::vmsplice` moves its pages into a pipe instead of copying them.
 ///
 /// # Examples
 ///

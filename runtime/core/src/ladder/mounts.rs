@@ -1,7 +1,7 @@
 //! Which mounts are known to answer from memory what they have in memory.
 //!
-//! Owns the list: ext4, xfs, btrfs, tmpfs. What a mount is, is asked once, on the blocking pool, because statfs(2) may ask a
-//! server. Knows nothing of what is then asked of the file.
+//! Owns the list: ext4, xfs, btrfs, tmpfs. What a mount is, is asked once, on the blocking pool, because statfs(2) may
+//! ask a server. Knows nothing of what is then asked of the file.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;

@@ -64,11 +64,12 @@ pub fn regular_size(status: &libc::statx) -> Option<u64> {
     (u32::from(status.stx_mode) & libc::S_IFMT == libc::S_IFREG).then_some(status.stx_size)
 }
 
-/// Whether this stretch of a file, which it has, is in the page cache as a whole (cachestat(2), 6.5), so that reading it does
-/// not wait for a disk. `false` also when that cannot be told.
+/// Whether this stretch of a file, which it has, is in the page cache as a whole (cachestat(2), 6.5), so that reading
+/// it does not wait for a disk. `false` also when that cannot be told.
 ///
-/// Pages that are being read in count as cached; they come in order, so the ends are tried with `RWF_NOWAIT`, which also says
-/// whether the file system can read without waiting at all. What is evicted between this and the read is waited for.
+/// Pages that are being read in count as cached; they come in order, so the ends are tried with `RWF_NOWAIT`, which
+/// also says whether the file system can read without waiting at all. What is evicted between this and the read is
+/// waited for.
 pub fn is_cached(file: BorrowedFd<'_>, at: u64, len: u64) -> bool {
     let Some(last) = at.checked_add(len).and_then(|end| end.checked_sub(1)) else { return false };
     if len == 0 {

@@ -33,8 +33,8 @@ pub fn splice(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: usize) -> io::Resul
     check(unsafe { libc::splice(from.as_raw_fd(), none, to.as_raw_fd(), none, len.min(MAX_BYTES), flags) })
 }
 
-/// Whether a socket of which a splice(2) took nothing has really come to its end. TCP says the same of one whose peer has
-/// ended the stream behind an urgent byte: that byte stops a splice, and a read passes over it.
+/// Whether a socket of which a splice(2) took nothing has really come to its end. TCP says the same of one whose peer
+/// has ended the stream behind an urgent byte: that byte stops a splice, and a read passes over it.
 #[cold]
 pub fn is_at_end(socket: BorrowedFd<'_>) -> bool {
     let mut byte = 0_u8;
@@ -52,7 +52,8 @@ pub fn splice_file(file: BorrowedFd<'_>, offset: u64, pipe: BorrowedFd<'_>, len:
     check(unsafe { libc::splice(file.as_raw_fd(), &raw mut offset, pipe.as_raw_fd(), none, len.min(MAX_BYTES), flags) })
 }
 
-/// `splice(2)` of what is in a pipe into a file, at an offset or where its position is; waits for the disk, not for the pipe.
+/// `splice(2)` of what is in a pipe into a file, at an offset or where its position is; waits for the disk, not for the
+/// pipe.
 pub fn splice_to_file(
     pipe: BorrowedFd<'_>,
     file: BorrowedFd<'_>,
@@ -66,8 +67,8 @@ pub fn splice_to_file(
     check(unsafe { libc::splice(pipe.as_raw_fd(), none, file.as_raw_fd(), at, len.min(MAX_BYTES), flags) })
 }
 
-/// What the kernel would say of a splice into this file at this offset, were there something to splice: that it appends,
-/// cannot be sought, or is not open for writing. Does not wait.
+/// What the kernel would say of a splice into this file at this offset, were there something to splice: that it
+/// appends, cannot be sought, or is not open for writing. Does not wait.
 pub fn check_target(file: BorrowedFd<'_>, offset: Option<u64>) -> io::Result<()> {
     let flags = super::open_flags(file)?;
     let errno = match flags & libc::O_ACCMODE {
@@ -83,8 +84,8 @@ pub fn check_target(file: BorrowedFd<'_>, offset: Option<u64>) -> io::Result<()>
 ///
 /// # Safety
 ///
-/// `len` initialised bytes at `start`, which nobody changes from now on, and which are not used again but unmapped: the pipe
-/// refers to the pages, not to copies of them. With `gift`, `start` and `len` are multiples of a page.
+/// `len` initialised bytes at `start`, which nobody changes from now on, and which are not used again but unmapped: the
+/// pipe refers to the pages, not to copies of them. With `gift`, `start` and `len` are multiples of a page.
 pub unsafe fn vmsplice(start: *const u8, len: usize, pipe: BorrowedFd<'_>, gift: bool) -> io::Result<usize> {
     let vector = libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len.min(MAX_BYTES) };
     let flags = libc::SPLICE_F_NONBLOCK | if gift { libc::SPLICE_F_GIFT } else { 0 };
@@ -145,8 +146,8 @@ pub fn available(fd: BorrowedFd<'_>) -> io::Result<usize> {
 
 /// Another open file description of the same pipe or terminal, in non-blocking mode, by way of `/proc`; close-on-exec.
 ///
-/// Not of a FIFO with a name: a new description does not know whether there has been a writer, and would take the end for
-/// the time before the first one. Nor of a terminal's master side, whose file makes another terminal each time.
+/// Not of a FIFO with a name: a new description does not know whether there has been a writer, and would take the end
+/// for the time before the first one. Nor of a terminal's master side, whose file makes another terminal each time.
 pub fn reopen(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let what = std::fs::read_link(&path)?;
