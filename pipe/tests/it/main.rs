@@ -10,6 +10,7 @@ mod model;
 mod relay;
 mod rungs;
 mod send_file;
+mod sigpipe;
 mod splice;
 mod stdio;
 mod vmsplice;
