@@ -17,9 +17,10 @@ use runtime_core::ladder::mounts;
 use runtime_core::op::Kind;
 use runtime_core::op::statx::Status;
 use runtime_core::open_file::OpenFile;
-use runtime_core::sys::files::{name_cached, status_cached};
+use runtime_core::sys::files::{FileSystem, name_cached, status_cached};
 
 use crate::metadata::{MASK, Metadata};
+use crate::way::known;
 
 /// `None` when the ring has to be asked. A file that is not there is an answer.
 ///
@@ -49,11 +50,14 @@ pub(crate) async fn of_path(at: &At, path: &CStr, follow: bool) -> Option<io::Re
 pub(crate) async fn of_file(file: &Arc<OpenFile>) -> Option<Metadata> {
     coop::proceed().await;
     let status = status_cached(file.as_fd(), MASK).ok()?;
-    answer(&status, || Arc::clone(file)).await
+    let metadata = answer(&status, || Arc::clone(file)).await;
+    // Said on the way: how it is read and closed.
+    known(&status, file);
+    metadata
 }
 
 async fn answer<F: AsFd + Send + 'static>(status: &Status, file: impl FnOnce() -> F) -> Option<Metadata> {
-    if !mounts::is_local(status, file).await? {
+    if !matches!(mounts::find(status, file).await?, FileSystem::Disk | FileSystem::Memory) {
         return None;
     }
     coop::done_inline(Kind::Stat, 0);

@@ -11,13 +11,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
 
+use runtime_core::coop;
+use runtime_core::op::Kind;
 use runtime_core::op::close::Close;
-use runtime_core::op::open::O_APPEND;
+use runtime_core::op::open::{O_APPEND, O_DIRECT};
 use runtime_core::open_file::OpenFile;
 use runtime_core::submit::submit;
 use runtime_core::sys;
 
 use crate::OpenOptions;
+use crate::way::{CLOSING, Way, closes_at_once};
 use cursor::Cursor;
 pub use direct::DirectAlign;
 
@@ -35,7 +38,9 @@ pub use direct::DirectAlign;
 ///
 /// # Dropping
 ///
-/// closes the file, or leaves that to the last dropped operation that still uses it. [`close`](Self::close) waits and tells.
+/// closes the file, or leaves that to the last dropped operation that still uses it. Where a close asks nobody (ext4, xfs,
+/// btrfs, tmpfs, /proc, and what is no regular file) that is at once; elsewhere, as on overlayfs, FUSE and NFS, a thread of the
+/// blocking pool does it soon. [`close`](Self::close) waits and tells.
 ///
 /// # Examples
 ///
@@ -105,9 +110,12 @@ impl File {
         OpenOptions::new()
     }
 
-    pub(crate) async fn opened(fd: OwnedFd, append: bool, direct: bool) -> io::Result<Self> {
-        let mut file = Self { open: OpenFile::new(fd), cursor: Cursor::At(0), append, direct: None };
+    pub(crate) async fn opened(fd: OwnedFd, append: bool, checks: bool, direct: bool) -> io::Result<Self> {
+        let mut file = Self { open: OpenFile::new(fd, &CLOSING), cursor: Cursor::At(0), append, direct: None };
         if direct {
+            Way::by_ring(&file.open);
+        }
+        if checks {
             file.direct = file.direct_align().await?;
         }
         Ok(file)
@@ -165,9 +173,15 @@ impl File {
     /// The file is closed in any case.
     #[doc(alias = "IORING_OP_CLOSE")]
     pub async fn close(self) -> io::Result<()> {
+        coop::proceed().await;
         self.open.settled().await;
         let unseen = self.open.take_error();
+        let at_once = closes_at_once(&self.open);
         match self.open.into_fd() {
+            Ok(fd) if at_once => {
+                coop::done_inline(Kind::Close, 0);
+                unseen.and(sys::files::close(fd))
+            }
             Ok(fd) => unseen.and(submit(Close::new(fd)).await),
             Err(_still_used) => unseen,
         }
@@ -203,8 +217,12 @@ impl From<OwnedFd> for File {
     fn from(fd: OwnedFd) -> Self {
         // What is no file, or cannot be sought, is read and written without offsets.
         let cursor = sys::seek(fd.as_fd(), None).map_or(Cursor::Stream, Cursor::At);
-        let append = sys::open_flags(fd.as_fd()).is_ok_and(|flags| flags & O_APPEND != 0);
-        Self { open: OpenFile::new(fd), cursor, append, direct: None }
+        let flags = sys::open_flags(fd.as_fd()).unwrap_or(0);
+        let open = OpenFile::new(fd, &CLOSING);
+        if cursor == Cursor::Stream || flags & O_DIRECT != 0 {
+            Way::by_ring(&open);
+        }
+        Self { open, cursor, append: flags & O_APPEND != 0, direct: None }
     }
 }
 

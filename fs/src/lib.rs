@@ -9,6 +9,7 @@
 //! | `file/at` | reading and writing at offsets |
 //! | `file/cursor` | reading and writing where the cursor is, as a source and a sink of `runtime::io` |
 //! | `file/state` | syncing, length, metadata, locks, room |
+//! | `way` | how a file is read and closed, by its file system |
 //! | `cached` | metadata of what the kernel has in memory |
 //! | `options` | [`OpenOptions`], and how paths are walked: [`Resolve`] |
 //! | `metadata` | [`Metadata`] and [`FileType`] |
@@ -32,6 +33,7 @@ mod names;
 mod offload;
 mod options;
 mod place;
+mod way;
 mod whole;
 mod xattr;
 

@@ -152,7 +152,7 @@ impl OpenOptions {
             // It has no position, and nothing to be aligned.
             return Ok(File::from(fd));
         }
-        File::opened(fd, self.append, self.direct).await
+        File::opened(fd, self.append, self.direct, self.custom() & O_DIRECT != 0).await
     }
 
     fn custom(&self) -> i32 {

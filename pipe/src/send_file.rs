@@ -124,7 +124,10 @@ async fn fill(file: &Arc<OwnedFd>, at: u64, pipe: &mut Transit, len: usize) -> i
 /// Whether reading this stretch waits for nobody, up to the end of the file if that comes before.
 async fn is_cached(file: &Arc<OwnedFd>, at: u64, len: u64) -> bool {
     let Ok(status) = files::status_cached(file.as_fd(), STATX_TYPE | STATX_SIZE | STATX_MNT_ID) else { return false };
-    if mounts::is_local(&status, || Arc::clone(file)).await != Some(true) {
+    if !matches!(
+        mounts::find(&status, || Arc::clone(file)).await,
+        Some(files::FileSystem::Disk | files::FileSystem::Memory)
+    ) {
         return false;
     }
     let Some(size) = files::regular_size(&status) else { return false };

@@ -1,18 +1,31 @@
 //! Reading and writing at offsets, which never moves a cursor.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use runtime_core::buf::{BufResult, IoBuf, IoBufMut};
 use runtime_core::coop;
+use runtime_core::ladder::read_at_inline;
+use runtime_core::op::Kind;
 use runtime_core::op::fsync::{self, Fsync};
 use runtime_core::op::read::{Read, ReadVectored};
 use runtime_core::op::write::{Write, WriteVectored};
 use runtime_core::submit::{chain, submit};
 
 use super::{File, check, is_interrupted};
+use crate::way::Way;
 
+/// What is read on this thread at most: more is copied as well by somebody else.
+const INLINE_BYTES: usize = 64 * 1024;
 const ECANCELED: i32 = 125;
+
+/// What a read brought.
+struct Part {
+    n: usize,
+    /// The file ends behind it, for certain.
+    is_end: bool,
+}
 
 /// What is known of the sync that was linked to a write.
 enum Synced {
@@ -37,11 +50,20 @@ impl File {
     /// Takes nothing from the file; the buffer is dropped once the kernel is done with it.
     #[doc(alias = "IORING_OP_READ")]
     #[doc(alias = "IORING_OP_READ_FIXED")]
-    pub async fn read_at<B: IoBufMut>(&self, buf: B, offset: u64) -> BufResult<usize, B> {
+    pub async fn read_at<B: IoBufMut>(&self, mut buf: B, offset: u64) -> BufResult<usize, B> {
         if let Err(error) = check(offset) {
             return BufResult(Err(error), buf);
         }
-        self.read_part(buf, 0, offset).await
+        // The usual case of a file in memory first, ahead of the futures that everything else needs.
+        let tried =
+            if self.open.is_settled() { self.read_inline(&mut buf, 0, offset, Way::of(&self.open)) } else { None };
+        if let Some(Ok(part)) = &tried
+            && (part.is_end || part.n == buf.capacity())
+        {
+            return BufResult(Ok(part.n), buf);
+        }
+        let (result, buf) = self.read_once(buf, 0, offset, tried).await;
+        BufResult(result.map(|part| part.n), buf)
     }
 
     /// Fills the buffer's whole capacity from an offset. Interrupted reads are tried again.
@@ -109,10 +131,10 @@ impl File {
                 }
             }
             let at = buf.len();
-            let BufResult(result, back) = self.read_part(buf, at, here).await;
+            let (result, back) = self.read_once(buf, at, here, None).await;
             buf = back;
             match result {
-                Ok(0) => return BufResult(Ok(buf.len() - before), buf),
+                Ok(part) if part.n == 0 || part.is_end => return BufResult(Ok(buf.len() - before), buf),
                 Ok(_) => {}
                 Err(error) if is_interrupted(&error) => {}
                 Err(error) => return BufResult(Err(error), buf),
@@ -297,16 +319,81 @@ impl File {
 
     /// Reads behind the `at` bytes of the buffer.
     pub(super) async fn read_part<B: IoBufMut>(&self, buf: B, at: usize, offset: u64) -> BufResult<usize, B> {
+        let (result, buf) = self.read_once(buf, at, offset, None).await;
+        BufResult(result.map(|part| part.n), buf)
+    }
+
+    /// The rungs of a read: from memory on this thread, the ring, a worker; see [`Way`]. It may have been tried inline.
+    async fn read_once<B: IoBufMut>(
+        &self,
+        mut buf: B,
+        at: usize,
+        offset: u64,
+        tried: Option<io::Result<Part>>,
+    ) -> (io::Result<Part>, B) {
         if let Some(direct) = self.direct
             && let Err(error) = direct.check(buf.stable_ptr(), at, buf.capacity(), offset)
         {
-            return BufResult(Err(error), buf);
+            return (Err(error), buf);
         }
         self.open.settled().await;
+        let mut way = Way::of(&self.open);
+        if way == Way::Unknown {
+            way = Way::learn(&self.open).await;
+        }
+        let mut n = 0;
+        let tried = if tried.is_some() { tried } else { self.read_inline(&mut buf, at, offset, way) };
+        if let Some(result) = tried {
+            match result {
+                Ok(part) if part.is_end || at + part.n == buf.capacity() => return (Ok(part), buf),
+                Ok(part) => n = part.n,
+                Err(error) => return (Err(error), buf),
+            }
+        }
+        // The rest of a short count too, before it is believed to be the end.
+        let by_worker = matches!(way, Way::Worker | Way::Kernel | Way::Memory);
         let index = coop::registered(&buf);
-        let read = Read::new(Arc::clone(&self.open), buf, at, offset).registered(index);
-        let (result, buf, _file) = submit(read).await;
-        BufResult(result, buf)
+        let read = Read::new(Arc::clone(&self.open), buf, at + n, offset + n as u64);
+        let (result, buf, _file) = submit(read.registered(index).by_worker(by_worker)).await;
+        let result = match result {
+            Ok(more) => {
+                if way == Way::Disk && more > 0 && n > 0 {
+                    Way::missed(&self.open);
+                }
+                Ok(Part { n: n + more, is_end: more == 0 && at + n < buf.capacity() })
+            }
+            // The next read meets it again.
+            Err(_) if n > 0 => Ok(Part { n, is_end: false }),
+            Err(error) => Err(error),
+        };
+        (result, buf)
+    }
+
+    /// The inline rung: `None` where it is not taken, or nothing was there.
+    #[inline]
+    fn read_inline<B: IoBufMut>(&self, buf: &mut B, at: usize, offset: u64, way: Way) -> Option<io::Result<Part>> {
+        let no_wait = way == Way::Disk;
+        let room = buf.capacity() - at;
+        let is_small = (1..=INLINE_BYTES).contains(&room);
+        if !(no_wait || way == Way::Memory) || !is_small || !coop::prefers_inline() || !Way::tries(&self.open) {
+            return None;
+        }
+        match read_at_inline(self.as_fd(), buf, at, offset, no_wait) {
+            Ok(n) => {
+                coop::done_inline(Kind::Read, n);
+                if n == room {
+                    Way::hit(&self.open);
+                }
+                // Without `RWF_NOWAIT` a short count says the end, and it alone.
+                Some(Ok(Part { n, is_end: !no_wait && n < room }))
+            }
+            // The ring says it right, whatever it is.
+            Err(_) if no_wait => {
+                Way::missed(&self.open);
+                None
+            }
+            Err(error) => Some(Err(error)),
+        }
     }
 
     /// Writes the bytes behind `skip`.

@@ -62,6 +62,156 @@ fn metadata_in_memory_needs_no_worker_where_that_is_known_to_be_safe() {
 }
 
 #[test]
+fn a_read_takes_the_rung_of_its_file_system_and_many_share_an_enter() {
+    let _watchdog = watchdog(Duration::from_secs(20));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    std::fs::write(&path, vec![7; 64 * 1024]).unwrap();
+    let rt = Builder::new().build().unwrap();
+    let counts = || [Rung::Inline, Rung::Ring, Rung::Offload].map(|rung| rt.metrics().ops(Kind::Read, rung));
+    rt.block_on(async {
+        let file = File::open(&path).await.unwrap();
+        for i in 0..100 {
+            let (n, _) = file.read_at(Vec::with_capacity(4096), i % 16 * 4096).await.into_result().unwrap();
+            assert_eq!(n, 4096);
+        }
+    });
+    let name = file_system(dir.path());
+    let before = counts();
+    match &*name {
+        "ext4" | "xfs" | "btrfs" => assert!(before[0] >= 90 && before[2] == 0, "{name}: {before:?}"),
+        "tmpfs" => assert!(before[0] >= 99, "{name}: {before:?}"),
+        _ => assert_eq!(before, [0, 0, 100], "{name}"),
+    }
+    // Beside operations that complete in batches, reads are in the batch too.
+    rt.block_on(async {
+        let file = std::rc::Rc::new(File::open(&path).await.unwrap());
+        let tasks: Vec<_> = (0..32)
+            .map(|_| {
+                let file = std::rc::Rc::clone(&file);
+                runtime::spawn(async move {
+                    for _ in 0..10 {
+                        runtime::op::submit(runtime_core::op::nop::Nop).await.unwrap();
+                        let (n, _) = file.read_at(Vec::with_capacity(4096), 0).await.into_result().unwrap();
+                        assert_eq!(n, 4096);
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    let after = counts();
+    assert!(after[0] - before[0] <= 32, "{name}: {before:?}, {after:?}");
+    // What the kernel makes up, and what is read past the page cache, never goes inline.
+    rt.block_on(async {
+        for _ in 0..10 {
+            assert!(fs::read("/proc/self/maps").await.unwrap().len() > 100);
+        }
+        let mut options = OpenOptions::new();
+        let Ok(direct) = options.read(true).custom_flags(O_DIRECT).open(&path).await else { return };
+        let buf = AlignedBuf::new(4096, 4096).unwrap();
+        let BufResult(result, _) = direct.read_at(buf, 0).await;
+        assert_eq!(result.unwrap(), 4096);
+    });
+    assert_eq!(counts()[0], after[0], "{name}");
+}
+
+#[test]
+fn what_is_not_in_memory_is_read_all_the_same_and_tried_less() {
+    everywhere(|| async {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let data: Vec<u8> = (0..2_000_003u32).map(|i| (i % 249) as u8).collect();
+        std::fs::write(&path, &data).unwrap();
+        let file = File::open(&path).await.unwrap();
+        file.sync_all().await.unwrap();
+        file.advise(runtime::fs::Advice::Random, 0, 0).await.unwrap();
+        for len in [4096, 10_000, 65_536, 100_000] {
+            file.advise(runtime::fs::Advice::DontNeed, 0, 0).await.unwrap();
+            // One page in the middle of each piece is there, so that counts are short.
+            for at in (0..data.len() as u64).step_by(len * 2) {
+                file.read_at([0; 1], at).await.0.unwrap();
+            }
+            let mut at = 0;
+            while at < data.len() {
+                let (n, piece) = file.read_at(Vec::with_capacity(len), at as u64).await.into_result().unwrap();
+                assert!(n > 0 && piece == data[at..at + n], "at {at}");
+                assert!(n == len || at + n == data.len(), "whole, unless the file ends: {n} at {at}");
+                at += n;
+            }
+            assert_eq!(file.read_at(Vec::with_capacity(len), at as u64).await.0.unwrap(), 0);
+        }
+        file.advise(runtime::fs::Advice::DontNeed, 0, 0).await.unwrap();
+        assert!(fs::read(&path).await.unwrap() == data);
+    });
+}
+
+#[test]
+fn a_file_that_grows_or_shrinks_meanwhile_is_read_as_it_is() {
+    everywhere(|| async {
+        let std = tempfile::tempfile().unwrap();
+        let file = File::from(std.try_clone().unwrap());
+        let mut expected = Vec::new();
+        for round in 0..200u32 {
+            let part = vec![round as u8; (round * 37 % 9000) as usize];
+            std::os::unix::fs::FileExt::write_all_at(&std, &part, expected.len() as u64).unwrap();
+            expected.extend(part);
+            let end = expected.len() as u64;
+            assert_eq!(file.read_at(Vec::with_capacity(10_000), end).await.0.unwrap(), 0);
+            let (_, all) = file.read_to_end_at(Vec::new(), 0).await.into_result().unwrap();
+            assert!(all == expected);
+            if round % 5 == 4 {
+                expected.truncate(expected.len() / 3);
+                std.set_len(expected.len() as u64).unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn files_that_are_dropped_are_closed_on_this_thread_where_that_asks_nobody() {
+    crate::support::in_child(
+        "rungs::files_that_are_dropped_are_closed_on_this_thread_where_that_asks_nobody",
+        Duration::from_secs(30),
+        || {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("file");
+            std::fs::write(&path, "x").unwrap();
+            let name = file_system(dir.path());
+            let is_local = ["ext4", "xfs", "btrfs", "tmpfs"].contains(&&*name);
+            let (base, threads) = (crate::support::fds(), crate::support::threads());
+            Builder::new().build().unwrap().block_on(async {
+                // What it is on is learned once.
+                File::open(&path).await.unwrap().metadata().await.unwrap();
+                let base = crate::support::fds();
+                for _ in 0..100 {
+                    drop(File::open(&path).await.unwrap());
+                    assert!(!is_local || crate::support::fds() == base, "on {name}");
+                }
+                drop(File::from(std::fs::File::open("/dev/null").unwrap()));
+                drop(File::open(dir.path()).await.unwrap());
+                let closing = std::fs::read_dir("/proc/self/task").unwrap().any(|task| {
+                    std::fs::read_to_string(task.unwrap().path().join("comm"))
+                        .is_ok_and(|comm| comm.trim() == "rt-closing")
+                });
+                assert_eq!(closing, !is_local, "the pool closes what may ask somebody: {name}");
+                crate::support::eventually("all are closed", || crate::support::fds() == base);
+                let closes = |rung| runtime::metrics().ops(Kind::Close, rung);
+                let before = [closes(Rung::Inline), closes(Rung::Ring)];
+                File::open(&path).await.unwrap().close().await.unwrap();
+                let after = [closes(Rung::Inline), closes(Rung::Ring)];
+                let expected = if is_local { [1, 0] } else { [0, 1] };
+                assert_eq!([after[0] - before[0], after[1] - before[1]], expected, "{name}");
+            });
+            crate::support::eventually("nothing is left", || crate::support::fds() == base);
+            assert!(crate::support::threads() >= threads);
+        },
+    );
+}
+
+#[test]
 fn metadata_is_right_when_no_descriptor_is_free() {
     crate::support::in_child("rungs::metadata_is_right_when_no_descriptor_is_free", Duration::from_secs(30), || {
         let _watchdog = watchdog(Duration::from_secs(20));

@@ -159,22 +159,24 @@ impl Driver {
             return Err(make);
         }
         self.assert_same_process();
-        let (slot, entry) = self.place(make);
+        let (slot, entry, rung) = self.place(make);
         slot.put_waker(waker);
-        self.start(slot, O::KIND, entry);
+        self.start(slot, O::KIND, rung, entry);
         Ok(slot)
     }
 
     /// Puts an operation, made in place, into a slot and builds its entry.
     #[inline(always)]
-    fn place<O: Op>(&self, make: impl FnOnce() -> O) -> (&Slot, squeue::Entry) {
+    fn place<O: Op>(&self, make: impl FnOnce() -> O) -> (&Slot, squeue::Entry, Rung) {
         let (slot, at) = self.slots.insert_with(make);
         let unpushed = self.unpushed::<O>(slot);
         // SAFETY: the slot owns the operation and nobody else reaches it; `entry` may be foreign code that panics, in
         // which case `unpushed` frees the slot (I3).
-        let entry = unsafe { &mut *at }.entry();
+        let op = unsafe { &mut *at };
+        let entry = op.entry();
+        let rung = op.rung();
         mem::forget(unpushed);
-        (slot, entry)
+        (slot, entry, rung)
     }
 
     #[inline(always)]
@@ -207,7 +209,7 @@ impl Driver {
         // SAFETY: as in `submit`.
         let entry = unsafe { &mut *at }.entry();
         mem::forget(unpushed);
-        self.start(slot, M::KIND, entry);
+        self.start(slot, M::KIND, Rung::Ring, entry);
         Ok(slot.key())
     }
 
@@ -219,9 +221,9 @@ impl Driver {
     }
 
     #[inline(always)]
-    fn start(&self, slot: &Slot, kind: Kind, entry: squeue::Entry) {
+    fn start(&self, slot: &Slot, kind: Kind, rung: Rung, entry: squeue::Entry) {
         let entry = entry.user_data(slot.key().user_data());
-        self.counters.op(kind, Rung::Ring);
+        self.counters.op(kind, rung);
         // SAFETY: the operation lies in its slot until its final completion (I1, I2), which is what its `unsafe impl`
         // needs to vouch for the entry's pointers.
         if unsafe { self.ring.borrow_mut().push(entry) } == Pushed::Backlogged {

@@ -1,6 +1,6 @@
 //! The rungs of the ladder that several kinds of I/O climb in the same way.
 //!
-//! Owns the arm rung, a poll of the descriptor, after which the operation is issued again, the inline rung of reads,
+//! Owns the arm rung, a poll of the descriptor, after which the operation is issued again, the inline rungs of reads,
 //! and the last one, the blocking pool. Knows nothing of what is issued.
 
 pub mod mounts;
@@ -15,7 +15,7 @@ use crate::fd::Origin;
 use crate::op::poll_add::PollAdd;
 use crate::op::{Cqe, Kind, Rung};
 use crate::submit::submit;
-use crate::sys::pipes;
+use crate::sys::{files, pipes};
 use crate::task::spawn_blocking;
 
 /// The inline rung of a read: read(2) of a descriptor that does not block, behind the first `at` bytes of the buffer.
@@ -28,13 +28,43 @@ use crate::task::spawn_blocking;
 ///
 /// When `at` lies beyond the initialised bytes.
 pub fn read_inline<B: IoBufMut>(fd: BorrowedFd<'_>, buf: &mut B, at: usize) -> io::Result<usize> {
+    read_with(buf, at, |memory| pipes::read(fd, memory))
+}
+
+/// The inline rung of a read of a file: behind the first `at` bytes of the buffer, from an offset. With `no_wait` only what
+/// is in memory.
+///
+/// # Errors
+///
+/// Those of preadv2(2), `WouldBlock` among them.
+///
+/// # Panics
+///
+/// When `at` lies beyond the initialised bytes.
+#[inline]
+pub fn read_at_inline<B: IoBufMut>(
+    fd: BorrowedFd<'_>,
+    buf: &mut B,
+    at: usize,
+    offset: u64,
+    no_wait: bool,
+) -> io::Result<usize> {
+    read_with(buf, at, |memory| files::read_at(fd, memory, offset, no_wait))
+}
+
+#[inline]
+fn read_with<B: IoBufMut>(
+    buf: &mut B,
+    at: usize,
+    call: impl FnOnce(&mut [MaybeUninit<u8>]) -> io::Result<usize>,
+) -> io::Result<usize> {
     assert!(at <= buf.init_len(), "a read can only go on behind initialised bytes");
     let room = buf.capacity() - at;
     let start = buf.stable_mut_ptr().wrapping_add(at).cast::<MaybeUninit<u8>>();
     // SAFETY: the contract of `IoBufMut`: so much memory, which nothing else reaches while the buffer is borrowed; no
     // operation has it (I8).
     let memory = unsafe { std::slice::from_raw_parts_mut(start, room) };
-    let n = pipes::read(fd, memory)?.min(room);
+    let n = call(memory)?.min(room);
     // SAFETY: the kernel wrote `n` bytes behind `at`, and the sum is at most the capacity.
     unsafe { buf.set_len(at + n) };
     Ok(n)

@@ -98,6 +98,13 @@ pub unsafe trait Op: 'static {
         drop(self.complete(cqe));
     }
 
+    /// The rung that its entry takes, after it was built. An `Op` of one's own leaves it alone.
+    #[doc(hidden)]
+    #[inline]
+    fn rung(&self) -> Rung {
+        Rung::Ring
+    }
+
     /// What [`WithNotice`] makes of an operation: how it is told its result while the kernel still uses its memory. An
     /// `Op` of one's own leaves it alone.
     #[doc(hidden)]

@@ -1,7 +1,7 @@
 //! An open file, and what dropped operations still do to it: [`OpenFile`] and [`Change`].
 //!
-//! Owns the order of dropped changes and the error that one of them ended with. Knows nothing of which operations there
-//! are, nor of a cursor.
+//! Owns the order of dropped changes, the error that one of them ended with, and the close of a file that is dropped. Knows
+//! nothing of which operations there are, nor of a cursor.
 //!
 //! # Rules
 //!
@@ -23,9 +23,10 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::task::{Context as Task, Poll};
 
+use crate::context;
 use crate::fd::Origin;
 use crate::lock::Lock;
 use crate::wait::{Left, Ticket, WaitList};
@@ -33,8 +34,20 @@ use crate::wait::{Left, Ticket, WaitList};
 /// A descriptor of a file with the order of its operations.
 #[derive(Debug)]
 pub struct OpenFile {
-    fd: OwnedFd,
+    /// There until it is taken or dropped.
+    fd: Option<OwnedFd>,
     order: Arc<Order>,
+    closing: &'static Closing,
+}
+
+/// What is known of closes by those who open files. A close may have to ask a server, or a file system in a program, perhaps
+/// one that waits for this very thread.
+#[derive(Debug)]
+pub struct Closing {
+    /// Whether closing this file asks nobody, as far as can be said without asking anybody.
+    pub is_at_once: fn(&OpenFile) -> bool,
+    /// Called on a thread that may block, before it closes a file of which that could not be said.
+    pub learn: fn(BorrowedFd<'_>),
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +56,7 @@ struct Order {
     /// before the drop of its future has counted it.
     dropped: AtomicI32,
     state: Lock<State>,
+    word: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -53,18 +67,28 @@ struct State {
 
 impl OpenFile {
     /// Takes a descriptor over.
-    pub fn new(fd: OwnedFd) -> Arc<Self> {
-        Arc::new(Self { fd, order: Arc::default() })
+    pub fn new(fd: OwnedFd, closing: &'static Closing) -> Arc<Self> {
+        Arc::new(Self { fd: Some(fd), order: Arc::default(), closing })
     }
 
     /// Takes over another descriptor of the same file: dropped changes of either are waited for by both.
     pub fn beside(&self, fd: OwnedFd) -> Arc<Self> {
-        Arc::new(Self { fd, order: Arc::clone(&self.order) })
+        Arc::new(Self { fd: Some(fd), order: Arc::clone(&self.order), closing: self.closing })
+    }
+
+    /// A word for whoever opened the file to keep what was learned about it; zero at first, and shared by its clones.
+    #[inline]
+    pub fn word(&self) -> &AtomicU32 {
+        &self.order.word
+    }
+
+    fn fd(&self) -> &OwnedFd {
+        self.fd.as_ref().expect("the descriptor is there until the end")
     }
 
     /// The descriptor again, or `self` back while operations use it.
     pub fn into_fd(self: Arc<Self>) -> Result<OwnedFd, Arc<Self>> {
-        Arc::try_unwrap(self).map(|this| this.fd)
+        Arc::try_unwrap(self).map(|mut this| this.fd.take().expect("the descriptor is there until the end"))
     }
 
     /// Waits until the changes are over whose futures were dropped.
@@ -74,6 +98,12 @@ impl OpenFile {
     /// Holds nothing.
     pub fn settled(&self) -> Settled<'_> {
         Settled { order: &self.order, ticket: None }
+    }
+
+    /// Whether no change is in flight whose future was dropped: [`settled`](Self::settled) would be over at once.
+    #[inline]
+    pub fn is_settled(&self) -> bool {
+        self.order.is_settled()
     }
 
     /// A part owner of the descriptor for an operation that changes the file, and what notices that its future is gone.
@@ -101,21 +131,37 @@ impl OpenFile {
     /// The file as one of std, for the time of a call that may block.
     pub fn with_std<R>(&self, call: impl FnOnce(&std::fs::File) -> R) -> R {
         // SAFETY: the descriptor is open, and the file made of it is not dropped.
-        let file = ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(self.fd.as_raw_fd()) });
+        let file = ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(self.fd().as_raw_fd()) });
         call(&file)
     }
 }
 
 impl AsFd for OpenFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.fd().as_fd()
+    }
+}
+
+/// Closes the descriptor: here if that asks nobody, else on a thread of the pool. Outside a runtime a thread may block.
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if self.fd.is_none() || !context::is_entered() || (self.closing.is_at_once)(self) {
+            return;
+        }
+        if let Some(fd) = self.fd.take() {
+            let learn = self.closing.learn;
+            crate::pool::close(move || {
+                learn(fd.as_fd());
+                drop(fd);
+            });
+        }
     }
 }
 
 // SAFETY: the file owns the descriptor, and is kept.
 unsafe impl Origin for Arc<OpenFile> {
     fn raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+        self.fd().as_raw_fd()
     }
 }
 
@@ -168,7 +214,7 @@ impl Change {
 // SAFETY: the file owns the descriptor, and is kept.
 unsafe impl Origin for Change {
     fn raw_fd(&self) -> RawFd {
-        self.file.fd.as_raw_fd()
+        self.file.fd().as_raw_fd()
     }
 
     fn keep_error(&mut self, errno: i32) {
@@ -267,13 +313,15 @@ impl Drop for Settled<'_> {
 mod tests {
     use super::*;
 
+    const AT_ONCE: Closing = Closing { is_at_once: |_| true, learn: |_| {} };
+
     fn poll(future: &mut Settled<'_>) -> bool {
         Pin::new(future).poll(&mut Task::from_waker(std::task::Waker::noop())).is_ready()
     }
 
     #[test]
     fn who_starts_after_a_change_was_dropped_waits_for_its_end() {
-        let file = OpenFile::new(crate::sys::eventfd().unwrap());
+        let file = OpenFile::new(crate::sys::eventfd().unwrap(), &AT_ONCE);
         let (change, watch) = file.change();
         assert!(poll(&mut file.settled()), "a change that is awaited holds up nobody");
         drop(watch);
@@ -291,7 +339,7 @@ mod tests {
 
     #[test]
     fn the_error_of_a_dropped_change_is_told_once() {
-        let file = OpenFile::new(crate::sys::eventfd().unwrap());
+        let file = OpenFile::new(crate::sys::eventfd().unwrap(), &AT_ONCE);
         let (mut change, watch) = file.change();
         change.keep_error(libc::EIO);
         watch.over(change);

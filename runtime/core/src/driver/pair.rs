@@ -7,7 +7,7 @@ use std::mem;
 use std::task::Waker;
 
 use super::Driver;
-use crate::op::{Op, Rung};
+use crate::op::Op;
 use crate::ring::Pushed;
 use crate::slot::Slot;
 
@@ -24,15 +24,15 @@ impl Driver {
             return Err((first, second));
         }
         self.assert_same_process();
-        let (slot, entry) = self.place(|| first);
+        let (slot, entry, rung) = self.place(|| first);
         let unpushed = self.unpushed::<A>(slot);
-        let (second_slot, second_entry) = self.place(|| second);
+        let (second_slot, second_entry, second_rung) = self.place(|| second);
         mem::forget(unpushed);
         let [waker, second_waker] = wakers;
         slot.put_waker(waker);
         second_slot.put_waker(second_waker);
-        self.counters.op(A::KIND, Rung::Ring);
-        self.counters.op(B::KIND, Rung::Ring);
+        self.counters.op(A::KIND, rung);
+        self.counters.op(B::KIND, second_rung);
         let entry = entry.user_data(slot.key().user_data());
         let second_entry = second_entry.user_data(second_slot.key().user_data());
         // SAFETY: as in `start`, of both.

@@ -5,7 +5,7 @@ use std::io;
 
 use super::recv::{keep, keep_scattered, received};
 use super::vectored::{Message, scatter};
-use super::{Cqe, Kind, Op};
+use super::{Cqe, Kind, Op, Rung};
 use crate::buf::{self, IoBufMut};
 use crate::fd::Origin;
 
@@ -22,6 +22,7 @@ pub struct Read<B, F> {
     at: usize,
     offset: u64,
     index: Option<u16>,
+    by_worker: bool,
 }
 
 impl<B: IoBufMut, F: Origin> Read<B, F> {
@@ -33,12 +34,18 @@ impl<B: IoBufMut, F: Origin> Read<B, F> {
     /// When `at` lies beyond the initialised bytes.
     pub fn new(origin: F, buf: B, at: usize, offset: u64) -> Self {
         assert!(at <= buf.init_len(), "a read can only go on behind initialised bytes");
-        Self { buf, origin, at, offset, index: None }
+        Self { buf, origin, at, offset, index: None, by_worker: false }
     }
 
     /// The buffer lies in the memory that is registered under this index: `IORING_OP_READ_FIXED` (5.1).
     pub fn registered(mut self, index: Option<u16>) -> Self {
         self.index = index;
+        self
+    }
+
+    /// A worker of the kernel reads, without a try on this thread before (`IOSQE_ASYNC`).
+    pub fn by_worker(mut self, by_worker: bool) -> Self {
+        self.by_worker = by_worker;
         self
     }
 }
@@ -52,11 +59,16 @@ unsafe impl<B: IoBufMut, F: Origin> Op for Read<B, F> {
         let len = (self.buf.capacity() - self.at).min(MAX_BYTES) as u32;
         let start = self.buf.stable_mut_ptr().wrapping_add(self.at);
         let fd = types::Fd(self.origin.raw_fd());
-        match self.index {
+        let entry = match self.index {
             // Of no bytes at all it would be a bad address.
             Some(index) if len > 0 => opcode::ReadFixed::new(fd, start, len, index).offset(self.offset).build(),
             _ => opcode::Read::new(fd, start, len).offset(self.offset).build(),
-        }
+        };
+        if self.by_worker { entry.flags(squeue::Flags::ASYNC) } else { entry }
+    }
+
+    fn rung(&self) -> Rung {
+        if self.by_worker { Rung::Offload } else { Rung::Ring }
     }
 
     fn complete(mut self, cqe: Cqe) -> Self::Output {

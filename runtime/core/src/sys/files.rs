@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use super::check;
 
@@ -48,15 +48,51 @@ pub fn status_cached(fd: BorrowedFd<'_>, mask: u32) -> io::Result<libc::statx> {
     Ok(unsafe { status.assume_init() })
 }
 
-/// Whether the file system keeps what statx(2) says in memory, by its `f_type`. May block: file systems of servers ask them.
-pub fn is_local(fd: BorrowedFd<'_>) -> io::Result<bool> {
+/// What a file system is known for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileSystem {
+    /// On a disk of this machine: ext4, xfs, btrfs.
+    Disk,
+    /// tmpfs.
+    Memory,
+    /// Made up by the kernel, as /proc: reading may take its time, closing does not.
+    Kernel,
+    /// Anything else may ask anybody about anything.
+    Other,
+}
+
+/// What file system an open file is on, by its `f_type`. May block: file systems of servers ask them.
+pub fn file_system(fd: BorrowedFd<'_>) -> io::Result<FileSystem> {
     let mut status = MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: room for the answer; the descriptor is open while borrowed.
     check(unsafe { libc::fstatfs(fd.as_raw_fd(), status.as_mut_ptr()) } as isize)?;
     // SAFETY: plain integers, zeroed before the kernel wrote to them.
     let status = unsafe { status.assume_init() };
-    let known = [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC, libc::BTRFS_SUPER_MAGIC, libc::TMPFS_MAGIC];
-    Ok(known.contains(&status.f_type))
+    Ok(match status.f_type {
+        libc::EXT4_SUPER_MAGIC | libc::XFS_SUPER_MAGIC | libc::BTRFS_SUPER_MAGIC => FileSystem::Disk,
+        libc::TMPFS_MAGIC => FileSystem::Memory,
+        libc::PROC_SUPER_MAGIC | libc::SYSFS_MAGIC | libc::CGROUP2_SUPER_MAGIC => FileSystem::Kernel,
+        _ => FileSystem::Other,
+    })
+}
+
+/// `preadv2(2)` of one buffer. With `no_wait` (`RWF_NOWAIT`) what is not in memory is `WouldBlock`, or a short count, and
+/// `Unsupported` what cannot tell.
+pub fn read_at(fd: BorrowedFd<'_>, memory: &mut [MaybeUninit<u8>], offset: u64, no_wait: bool) -> io::Result<usize> {
+    if !no_wait {
+        let (start, len) = (memory.as_mut_ptr().cast(), memory.len());
+        // SAFETY: so much memory to write to; the descriptor is open while borrowed.
+        return check(unsafe { libc::pread64(fd.as_raw_fd(), start, len, offset as i64) });
+    }
+    let vector = libc::iovec { iov_base: memory.as_mut_ptr().cast(), iov_len: memory.len() };
+    // SAFETY: one vector of so much memory to write to; the descriptor is open while borrowed.
+    check(unsafe { libc::preadv2(fd.as_raw_fd(), &raw const vector, 1, offset as i64, libc::RWF_NOWAIT) })
+}
+
+/// `close(2)`, and what it says. The descriptor is closed in any case.
+pub fn close(fd: OwnedFd) -> io::Result<()> {
+    // SAFETY: the caller's own descriptor, which nobody uses after this.
+    check(unsafe { libc::close(fd.into_raw_fd()) } as isize).map(drop)
 }
 
 /// The length of a regular file, of whose status type and size were asked for; nothing else has one to rely on.
