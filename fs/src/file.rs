@@ -176,7 +176,7 @@ impl File {
         coop::proceed().await;
         self.open.settled().await;
         let unseen = self.open.take_error();
-        let at_once = closes_at_once(&self.open);
+        let at_once = !Way::was_in_ring(&self.open) && closes_at_once(&self.open);
         match self.open.into_fd() {
             Ok(fd) if at_once => {
                 coop::done_inline(Kind::Close, 0);

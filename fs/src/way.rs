@@ -39,6 +39,9 @@ const WAYS: [Way; 6] = [Way::Unknown, Way::Disk, Way::Memory, Way::Kernel, Way::
 const WAY: u32 = 0xff;
 const CLOSES_AT_ONCE: u32 = 1 << 8;
 const CLOSE_KNOWN: u32 = 1 << 9;
+/// The ring had requests on the file. The kernel's worker may hold such a request, and with it the file, for a moment after
+/// its completion.
+const WAS_IN_RING: u32 = 1 << 10;
 const PAUSE_SHIFT: u32 = 16;
 const LEFT_SHIFT: u32 = 24;
 /// After so many misses in a row only one read in so many is tried inline.
@@ -82,6 +85,19 @@ impl Way {
             }
         }
         Self::of(file)
+    }
+
+    /// An operation on the file goes to the ring.
+    #[inline]
+    pub(crate) fn goes_to_ring(file: &OpenFile) {
+        if file.word().load(Ordering::Relaxed) & WAS_IN_RING == 0 {
+            file.word().fetch_or(WAS_IN_RING, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a visit to the kernel has to come with the close, so that the requests that were there let go of the file.
+    pub(crate) fn was_in_ring(file: &OpenFile) -> bool {
+        file.word().load(Ordering::Relaxed) & WAS_IN_RING != 0
     }
 
     /// Whether to try to read from memory now, after the tries that missed.

@@ -18,6 +18,7 @@ use runtime_core::sys::xattr as calls;
 use crate::File;
 use crate::offload::offload;
 use crate::place::c_path;
+use crate::way::Way;
 
 /// Room for a value at first; most are smaller.
 const FIRST_BYTES: usize = 256;
@@ -122,6 +123,7 @@ impl File {
         self.open.settled().await;
         let file = Arc::clone(&self.open);
         let result = if coop::has_opcode(xattr::CODE) {
+            Way::goes_to_ring(&file);
             read(file, name).await
         } else {
             offload(Kind::Xattr, move || calls::read(calls::Subject::File(file.as_fd()), &name)).await

@@ -166,6 +166,7 @@ impl File {
             last => {
                 bufs.extend(last);
                 self.open.settled().await;
+                Way::goes_to_ring(&self.open);
                 let (result, bufs, _file) = submit(ReadVectored::new(Arc::clone(&self.open), bufs, offset)).await;
                 BufResult(result, bufs)
             }
@@ -269,6 +270,7 @@ impl File {
         }
         let index = coop::registered(&buf);
         self.open.settled().await;
+        Way::goes_to_ring(&self.open);
         let (write, write_watch) = self.open.change();
         let (sync, sync_watch) = self.open.change();
         let write = Write::new(write, buf, skip, offset).registered(index);
@@ -353,6 +355,7 @@ impl File {
         // The rest of a short count too, before it is believed to be the end.
         let by_worker = matches!(way, Way::Worker | Way::Kernel | Way::Memory);
         let index = coop::registered(&buf);
+        Way::goes_to_ring(&self.open);
         let read = Read::new(Arc::clone(&self.open), buf, at + n, offset + n as u64);
         let (result, buf, _file) = submit(read.registered(index).by_worker(by_worker)).await;
         let result = match result {

@@ -20,6 +20,7 @@ use super::{File, check};
 use crate::cached;
 use crate::metadata::{MASK, Metadata};
 use crate::offload::offload;
+use crate::way::Way;
 use crate::{FileTimes, Permissions};
 
 /// Between two tries for a lock that somebody has.
@@ -170,6 +171,7 @@ impl File {
     #[doc(alias = "IORING_OP_FADVISE")]
     pub async fn advise(&self, advice: Advice, offset: u64, len: u32) -> io::Result<()> {
         check(offset)?;
+        Way::goes_to_ring(&self.open);
         submit(Fadvise::new(Arc::clone(&self.open), advice, offset, len)).await.0
     }
 
@@ -190,6 +192,7 @@ impl File {
             return Ok(metadata);
         }
         if coop::has_opcode(statx::CODE) {
+            Way::goes_to_ring(&self.open);
             return submit(Statx::of_file(file, MASK)).await.map(|status| Metadata::new(&status));
         }
         offload(Kind::Stat, move || file.with_std(std::fs::File::metadata)).await.map(Metadata::from)
@@ -328,6 +331,7 @@ impl File {
         part: impl FnOnce(O::Output) -> (R, Change),
     ) -> R {
         self.open.settled().await;
+        Way::goes_to_ring(&self.open);
         let (change, watch) = self.open.change();
         let mut op = submit(op(change));
         // Declared last, so dropped first.

@@ -3,6 +3,7 @@
 #[path = "../../../runtime/core/tests/support/mod.rs"]
 mod support;
 
+mod as_std;
 mod at;
 mod copying;
 mod cursor;
@@ -11,6 +12,7 @@ mod durable;
 mod full;
 mod grounds;
 mod kit;
+mod model;
 mod names;
 mod options;
 mod order;
