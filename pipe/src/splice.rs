@@ -14,7 +14,7 @@
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,7 +84,11 @@ pub async fn splice<I: Source + ?Sized, O: Sink + ?Sized>(input: &I, output: &O,
     if len == 0 {
         return Ok(0);
     }
-    let mut pair = Pair::acquire(input.source(), output.sink()).await?;
+    let (from, to) = (input.source(), output.sink());
+    if let Some(n) = at_once(from, to, Kind::Splice, |from, to| pipes::splice(from, to, len)) {
+        return Ok(n);
+    }
+    let mut pair = Pair::acquire(from, to).await?;
     pair.step(len).await
 }
 
@@ -133,7 +137,11 @@ pub async fn tee<I: Source + ?Sized, O: Sink + ?Sized>(input: &I, output: &O, le
     if len == 0 {
         return Ok(0);
     }
-    let mut pair = Pair::acquire(input.source(), output.sink()).await?;
+    let (from, to) = (input.source(), output.sink());
+    if let Some(n) = at_once(from, to, Kind::Tee, |from, to| pipes::tee(from, to, len)) {
+        return Ok(n);
+    }
+    let mut pair = Pair::acquire(from, to).await?;
     pair.tee(len).await
 }
 
@@ -165,6 +173,28 @@ pub(crate) struct Pair {
     shares: bool,
     /// Memory for copying, kept from one time to the next.
     spare: Vec<u8>,
+}
+
+/// The usual case between two pipes, tried before anything is kept for a wait: both directions are free and nothing was
+/// left in them, there is something to move, and there is room for it. `None` otherwise, and for whatever else the kernel
+/// has to say: it says so again.
+#[inline]
+fn at_once(
+    from: End<'_>,
+    to: End<'_>,
+    kind: Kind,
+    call: impl FnOnce(BorrowedFd<'_>, BorrowedFd<'_>) -> io::Result<usize>,
+) -> Option<usize> {
+    if from.what != What::Pipe || to.what != What::Pipe || !coop::has_budget() {
+        return None;
+    }
+    coop::block_sigpipe();
+    coop::assert_same_process();
+    let _input = from.duplex.try_hold(Direction::Read)?;
+    let _output = to.duplex.try_hold(Direction::Write)?;
+    let n = call(from.duplex.as_fd(), to.duplex.as_fd()).ok().filter(|n| *n > 0)?;
+    coop::done_inline(kind, n);
+    Some(n)
 }
 
 /// The output, while the input is waited for.
