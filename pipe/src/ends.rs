@@ -15,10 +15,7 @@ use runtime_core::op::Kind;
 use runtime_core::op::poll_add::{POLLIN, POLLOUT};
 use runtime_core::sys::{self, pipes};
 
-use crate::{Receiver, Sender, is_ours, is_over, seen, serve};
-
-/// Bytes of which a pipe that counts as writable takes all without waiting.
-const PIPE_BUF: usize = 4096;
+use crate::{PIPE_BUF, Receiver, Sender, is_ours, is_over, seen, serve};
 
 /// Makes pipes of a size or kind of its own.
 ///

@@ -124,11 +124,15 @@ impl Sender {
         if buf.init_len() == 0 {
             return BufResult(Ok(0), buf);
         }
+        let tried = self.write_at_once(&buf);
+        if let AtOnce::Done(n) = tried {
+            return BufResult(Ok(n), buf);
+        }
         let mut held = self.duplex.acquire(Direction::Write).await;
         if let Err(error) = held.check() {
             return BufResult(Err(error), buf);
         }
-        let (result, buf, _held) = write_some(held, buf, 0, self.what).await;
+        let (result, buf, _held) = write_some(held, buf, 0, self.what, tried).await;
         BufResult(result, buf)
     }
 
@@ -142,6 +146,14 @@ impl Sender {
     ///
     /// Any part may have been written. A later write starts only once this one is over.
     pub async fn write_all<B: IoBuf>(&self, mut buf: B) -> BufResult<(), B> {
+        let mut tried = AtOnce::NotTried;
+        // So many bytes go as a whole or not at all: nothing of them could be left to a second write.
+        if (1..=PIPE_BUF).contains(&buf.init_len()) {
+            tried = self.write_at_once(&buf);
+            if let AtOnce::Done(_) = tried {
+                return BufResult(Ok(()), buf);
+            }
+        }
         let mut held = self.duplex.acquire(Direction::Write).await;
         if let Err(error) = held.check() {
             return BufResult(Err(error), buf);
@@ -149,7 +161,7 @@ impl Sender {
         let mut written = 0;
         while written < buf.init_len() {
             let result;
-            (result, buf, held) = write_some(held, buf, written, self.what).await;
+            (result, buf, held) = write_some(held, buf, written, self.what, std::mem::take(&mut tried)).await;
             match result {
                 Ok(0) => return BufResult(Err(io::ErrorKind::WriteZero.into()), buf),
                 Ok(n) => written += n,
@@ -158,12 +170,48 @@ impl Sender {
         }
         BufResult(Ok(()), buf)
     }
+
+    /// The usual case, before anything is kept for a wait.
+    fn write_at_once<B: IoBuf>(&self, buf: &B) -> AtOnce {
+        if !coop::prefers_inline() || !is_ours(&self.duplex) {
+            return AtOnce::NotTried;
+        }
+        let Some(_held) = self.duplex.try_hold(Direction::Write) else { return AtOnce::NotTried };
+        coop::block_sigpipe();
+        match pipes::write(self.as_fd(), buf::bytes(buf)) {
+            Ok(n) => {
+                coop::done_inline(Kind::Write, n);
+                AtOnce::Done(n)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => AtOnce::WouldBlock,
+            // It is told again.
+            Err(_) => AtOnce::NotTried,
+        }
+    }
 }
 
-async fn write_some<B: IoBuf>(mut held: Held, mut buf: B, skip: usize, what: What) -> (io::Result<usize>, B, Held) {
+/// How an attempt ended that keeps nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum AtOnce {
+    /// So many bytes were moved.
+    Done(usize),
+    /// There is no need to try again.
+    WouldBlock,
+    /// Nothing is known.
+    #[default]
+    NotTried,
+}
+
+async fn write_some<B: IoBuf>(
+    mut held: Held,
+    mut buf: B,
+    skip: usize,
+    what: What,
+    tried: AtOnce,
+) -> (io::Result<usize>, B, Held) {
     // Unlike a SEND, a WRITE that the kernel tries inline raises SIGPIPE on this thread.
     coop::block_sigpipe();
-    if coop::prefers_inline() && is_ours(held.duplex()) {
+    if tried == AtOnce::NotTried && coop::prefers_inline() && is_ours(held.duplex()) {
         match pipes::write(held.as_fd(), &buf::bytes(&buf)[skip..]) {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             result => {
@@ -208,9 +256,31 @@ impl Receiver {
         if buf.capacity() == 0 {
             return BufResult(Ok(0), buf);
         }
+        let mut buf = buf;
+        let tried = self.read_at_once(&mut buf);
+        if let AtOnce::Done(n) = tried {
+            return BufResult(Ok(n), buf);
+        }
         let held = self.duplex.acquire(Direction::Read).await;
-        let (result, buf, _held) = read_some(held, buf, 0, self.what).await;
+        let (result, buf, _held) = read_some(held, buf, 0, self.what, tried).await;
         BufResult(result, buf)
+    }
+
+    /// The usual case, before anything is kept for a wait.
+    fn read_at_once<B: IoBufMut>(&self, buf: &mut B) -> AtOnce {
+        if !coop::prefers_inline() || !is_ours(&self.duplex) {
+            return AtOnce::NotTried;
+        }
+        let Some(_held) = self.duplex.try_hold(Direction::Read) else { return AtOnce::NotTried };
+        match read_inline(self.as_fd(), buf, 0) {
+            Ok(n @ 1..) => {
+                coop::done_inline(Kind::Read, n);
+                AtOnce::Done(n)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => AtOnce::WouldBlock,
+            // What it says of the end is asked again, and an error is told again.
+            _ => AtOnce::NotTried,
+        }
     }
 
     /// Reads until the buffer's whole capacity is filled; no other read comes in between.
@@ -228,7 +298,7 @@ impl Receiver {
         let mut at = buf::fill(&mut buf, &[]);
         while at < buf.capacity() {
             let result;
-            (result, buf, held) = read_some(held, buf, at, self.what).await;
+            (result, buf, held) = read_some(held, buf, at, self.what, AtOnce::NotTried).await;
             match result {
                 Ok(0) => return BufResult(Err(io::ErrorKind::UnexpectedEof.into()), buf),
                 Ok(n) => at += n,
@@ -259,6 +329,9 @@ pub(crate) fn serve<B: IoBufMut>(
     }
 }
 
+/// Bytes that a write moves as a whole or not at all.
+pub(crate) const PIPE_BUF: usize = 4096;
+
 /// Of a duplex's note: the description is known to be in non-blocking mode, and nobody else's.
 const OURS: u64 = 1;
 /// The same: a write may block although a poll says that there is room. A terminal in blocking mode.
@@ -282,12 +355,18 @@ pub(crate) fn seen(error: io::Error) -> io::Error {
 }
 
 /// One read behind the first `at` bytes of the buffer, which an orphan gives back together with its own.
-async fn read_some<B: IoBufMut>(mut held: Held, mut buf: B, at: usize, what: What) -> (io::Result<usize>, B, Held) {
+async fn read_some<B: IoBufMut>(
+    mut held: Held,
+    mut buf: B,
+    at: usize,
+    what: What,
+    tried: AtOnce,
+) -> (io::Result<usize>, B, Held) {
     if let Some(result) = serve(&mut held, &mut buf, at, false, what) {
         coop::spend(*result.as_ref().unwrap_or(&0));
         return (result, buf, held);
     }
-    if coop::prefers_inline() && is_ours(held.duplex()) {
+    if tried == AtOnce::NotTried && coop::prefers_inline() && is_ours(held.duplex()) {
         match read_inline(held.as_fd(), &mut buf, at) {
             // What it says of the end is asked again below.
             Err(_) | Ok(0) => {}
