@@ -1,6 +1,7 @@
-//! The runtime: `echo`, `accept` and `exec`, see the README.
+//! The runtime: all commands, see the README.
 //!
-//! `threads=N` serves `echo` on N threads. `spin=off` switches the spin before the park off. The servers come to an orderly end after `requests=N` or `conns=N`, and print what the runtime has counted.
+//! `threads=N` serves `echo` on N threads. `spin=off` switches the spin before the park off. `echo` and `accept` come to an
+//! orderly end after `requests=N` or `conns=N`, and print what the runtime has counted.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! compio: `echo`, `accept` and `exec`, see the README. `ring=defer` sets its ring up with our flags.
+//! compio: all but `relay`, `file` and `tree`, see the README. `ring=defer` sets its ring up with our flags.
 
 #![forbid(unsafe_code)]
 

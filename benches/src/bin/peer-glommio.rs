@@ -1,4 +1,4 @@
-//! glommio: `echo`, `accept` and `exec`, see the README.
+//! glommio: all but those on pipes, `relay`, `file` and `tree`, see the README.
 //!
 //! It takes no listener of std without `unsafe`, so it binds its own: backlog 1024, TCP_NODELAY per connection.
 

@@ -1,4 +1,4 @@
-//! monoio: `echo`, `accept` and `exec`, see the README. `ring=defer` sets its ring up with our flags.
+//! monoio: all but `pingpong`, `file` and `tree`, see the README. `ring=defer` sets its ring up with our flags.
 
 #![forbid(unsafe_code)]
 

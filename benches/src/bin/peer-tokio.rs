@@ -1,4 +1,4 @@
-//! tokio, one thread, epoll: `echo`, `accept` and `exec`, see the README.
+//! tokio, one thread, epoll: all commands, see the README.
 
 #![forbid(unsafe_code)]
 

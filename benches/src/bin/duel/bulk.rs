@@ -33,7 +33,7 @@ const TRIPS: [Column; 3] = [
 pub(crate) fn relay(args: &mut Args) -> Result<()> {
     let names = names(args, RELAYS)?;
     let cycles: usize = args.value("cycles", 7)?;
-    let mib: usize = args.value("mib", 256)?;
+    let mib: usize = args.value("mib", 128)?;
     let only: Option<usize> = args.optional("msg")?;
     let sizes = only.map_or_else(|| vec![4 << 10, 16 << 10, 64 << 10, 256 << 10], |size| vec![size]);
     let servers = start_all(&names, &["relay".to_owned()]);

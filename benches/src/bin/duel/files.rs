@@ -16,7 +16,7 @@ use crate::who::{command, free_command, names};
 
 const CACHED: &str = "limit,ours,tokio,monoio,compio,glommio,pread,pool";
 const DIRECT: &str = "limit,ours,tokio,monoio,compio,glommio,pool";
-const REGISTERED: &str = "limit-fixed,limit,ours-fixed,ours,monoio,compio,glommio";
+const REGISTERED: &str = "monoio,ours-fixed,ours,limit-fixed,limit,compio,glommio";
 const VECTORED: &str = "limit,limit-readv,ours,ours-readv";
 const STATS: &str = "sys,ours,ring,tokio,monoio,compio";
 const OPENERS: &str = "sys,ours,ring,tokio,monoio,compio,glommio";

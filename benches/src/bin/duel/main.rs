@@ -10,7 +10,7 @@
 //! duel pingpong                                   a round trip between two threads
 //! duel pass    [size=64] [ms=60]                  write, splice, read between pipes in one thread
 //! duel splice  [t=ready|cold|wait] [size=64]      the splice alone; `duel tee` likewise
-//! duel relay   [msg=65536] [mib=256]              CPU per GiB through a relay; 64 B there and back through it
+//! duel relay   [msg=65536] [mib=128]              CPU per GiB through a relay; 64 B there and back through it
 //! duel file    [mib=256]                          CPU per GiB of a file that is sent
 //! duel reads   [inflight=1] [direct=false]        CPU per read of 4 KiB
 //! duel meta    [t=stat|open|head]                 metadata of a path; open, metadata, close; open, read, close

@@ -52,7 +52,8 @@ impl Offsets {
     /// Others, for another thread.
     #[must_use]
     pub fn split(&mut self) -> Self {
-        Self { state: self.next() | 1, blocks: self.blocks }
+        self.next();
+        Self { state: self.state.rotate_left(17) | 1, blocks: self.blocks }
     }
 }
 
@@ -70,6 +71,7 @@ mod tests {
             seen.insert(offset);
         }
         assert_eq!(seen.len(), 10);
-        assert_ne!(offsets.split().next(), offsets.split().next());
+        let (mut one, mut other) = (offsets.split(), offsets.split());
+        assert!((0..10).any(|_| one.next() != other.next()));
     }
 }

@@ -128,6 +128,62 @@ fn a_server_that_changes_bytes_is_found_out() {
 }
 
 #[test]
+fn both_relays_pass_everything_on_in_order() {
+    for via in ["splice", "copy"] {
+        let server = Server::start(&format!("relay via={via}"));
+        // The cycle that warms up compares every byte.
+        for mode in ["relay msg=100001 mib=3", "ping msg=100 n=20"] {
+            let result = load(&format!("{mode} servers={} cycles=1", server.target(via))).unwrap();
+            assert!(result.starts_with(&format!("RESULT server={via} cycle=1 ")), "{result}");
+        }
+    }
+}
+
+#[test]
+fn a_file_is_sent_as_a_whole() {
+    let path = scratch("sent", 2 << 20);
+    let server = Server::start(&format!("file path={}", path.display()));
+    let result = load(&format!("fetch mib=2 servers={} cycles=1", server.target("file"))).unwrap();
+    assert!(result.contains(" bytes=2097152 "), "{result}");
+    let error = load(&format!("fetch mib=3 servers={} cycles=1", server.target("file"))).unwrap_err();
+    assert!(error.contains("1048576 bytes are missing"), "{error}");
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn pipes_and_files_are_measured_in_every_way() {
+    let path = scratch("read", 1 << 20);
+    let file = format!("path={}", path.display());
+    let mut commands: Vec<String> = Vec::new();
+    for via in ["sys", "ring"] {
+        commands.push(format!("pass via={via} ms=2"));
+        for what in ["splice", "tee"] {
+            let tests = ["t=ready ms=2", "t=cold n=2", "t=wait n=3"];
+            commands.extend(tests.map(|test| format!("{what} via={via} {test} size=4096")));
+        }
+        commands.extend(["stat", "open", "head"].map(|test| format!("meta via={via} t={test} {file} ms=2")));
+    }
+    let ways = ["ring", "fixed", "readv", "sys", "pool"];
+    commands.extend(ways.map(|via| format!("reads via={via} inflight=3 {file} ms=2")));
+    commands.extend(["seq", "group"].map(|test| format!("writes t={test} mib=1 n=1 {file}")));
+    commands.push(format!("tree path={}", env!("CARGO_MANIFEST_DIR")));
+    for command in commands {
+        let limit = Command::new(env!("CARGO_BIN_EXE_limit")).args(command.split(' ')).arg("secs=60").output().unwrap();
+        let said = String::from_utf8(limit.stdout).unwrap();
+        let error = String::from_utf8(limit.stderr).unwrap();
+        assert!(limit.status.success() && said.starts_with("RESULT test="), "{command}: {said}{error}");
+    }
+    std::fs::remove_file(path).unwrap();
+}
+
+/// A file of this process.
+fn scratch(name: &str, len: usize) -> std::path::PathBuf {
+    let path = std::env::temp_dir().join(format!("limit-{}-{name}", std::process::id()));
+    std::fs::write(&path, vec![7; len]).unwrap();
+    path
+}
+
+#[test]
 fn only_this_machine_is_loaded() {
     let error = load("once addr=192.0.2.1 port=9 n=1").unwrap_err();
     assert!(error.contains("only ever sent to this machine"), "{error}");
