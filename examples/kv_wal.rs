@@ -108,8 +108,8 @@ impl Store {
             return Ok(());
         }
         let batch = std::mem::take(&mut self.batch);
-        let (_, mut batch) = self.log.write_all_at(batch, self.end).await.into_result()?;
-        self.log.sync_data().await?;
+        // One submission: the kernel goes on to the sync by itself.
+        let (_, mut batch) = self.log.write_all_at_sync(batch, self.end).await.into_result()?;
         self.end += batch.len() as u64;
         batch.clear();
         self.batch = batch;

@@ -165,6 +165,12 @@ impl File {
             }
             last => {
                 bufs.extend(last);
+                if let Some(direct) = self.direct
+                    && let Err(error) =
+                        direct.check_all(bufs.iter().map(|buf| (buf.stable_ptr(), buf.capacity())), offset)
+                {
+                    return BufResult(Err(error), bufs);
+                }
                 self.open.settled().await;
                 Way::goes_to_ring(&self.open);
                 let (result, bufs, _file) = submit(ReadVectored::new(Arc::clone(&self.open), bufs, offset)).await;
@@ -313,6 +319,12 @@ impl File {
             }
             last => {
                 bufs.extend(last);
+                if let Some(direct) = self.direct
+                    && let Err(error) =
+                        direct.check_all(bufs.iter().map(|buf| (buf.stable_ptr(), buf.init_len())), offset)
+                {
+                    return BufResult(Err(error), bufs);
+                }
                 let write = |change| WriteVectored::new(change, bufs, 0, offset);
                 self.carry_out(write, |(result, bufs, change)| (BufResult(result, bufs), change)).await
             }

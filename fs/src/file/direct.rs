@@ -19,6 +19,12 @@ pub struct DirectAlign {
 }
 
 impl DirectAlign {
+    /// Of several buffers, by their addresses and lengths.
+    pub(super) fn check_all(self, bufs: impl Iterator<Item = (*const u8, usize)>, offset: u64) -> io::Result<()> {
+        let mut bufs = bufs;
+        bufs.try_for_each(|(start, len)| self.check(start, 0, len, offset))
+    }
+
     /// Of the bytes `from..to` of memory that starts at `start`.
     pub(super) fn check(self, start: *const u8, from: usize, to: usize, offset: u64) -> io::Result<()> {
         let (address, len) = (start.addr() + from, to - from);
@@ -40,8 +46,8 @@ impl DirectAlign {
 
 impl File {
     /// What direct I/O on this file asks for, or `None` where it is not offered or the file system does not tell
-    /// (`STATX_DIOALIGN`, 6.1). A file that was opened with [`direct`](crate::OpenOptions::direct) checks each transfer of
-    /// one buffer against it and fails with `InvalidInput` before the kernel does with `EINVAL`.
+    /// (`STATX_DIOALIGN`, 6.1). A file that was opened with [`direct`](crate::OpenOptions::direct) checks each transfer
+    /// against it and fails with `InvalidInput` before the kernel does with `EINVAL`.
     ///
     /// # Errors
     ///

@@ -18,7 +18,13 @@ pub(crate) fn everywhere<F: Future<Output = ()>>(body: impl Fn() -> F) {
     tiny.setup_mut().cq_entries = 16;
     tiny.build().unwrap().block_on(body());
     let mut lacking = Builder::new();
-    lacking.setup_mut().missing_opcodes = vec![
+    lacking.setup_mut().missing_opcodes = missing();
+    lacking.build().unwrap().block_on(body());
+}
+
+/// The opcodes that the ladder has another rung for.
+pub(crate) fn missing() -> Vec<u8> {
+    vec![
         opcode::OpenAt::CODE,
         opcode::OpenAt2::CODE,
         opcode::Statx::CODE,
@@ -30,8 +36,7 @@ pub(crate) fn everywhere<F: Future<Output = ()>>(body: impl Fn() -> F) {
         opcode::LinkAt::CODE,
         opcode::SymlinkAt::CODE,
         opcode::FSetXattr::CODE,
-    ];
-    lacking.build().unwrap().block_on(body());
+    ]
 }
 
 /// Polls a future once and drops it; says whether it was over.

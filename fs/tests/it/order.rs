@@ -243,16 +243,49 @@ fn room_is_reserved_and_given_back() {
 #[test]
 fn what_a_kernel_lacks_the_pool_does_and_it_is_counted() {
     let _watchdog = watchdog(Duration::from_secs(20));
-    let path = tempfile::NamedTempFile::new().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let mut builder = Builder::new();
+    builder.setup_mut().missing_opcodes = crate::kit::missing();
+    let rt = builder.build().unwrap();
+    rt.block_on(async {
+        use runtime::fs;
+        fs::create_dir(at("dir")).await.unwrap();
+        let file = OpenOptions::new().write(true).create(true).open(at("file")).await.unwrap();
+        file.set_len(77).await.unwrap();
+        file.sync_all().await.unwrap();
+        let _ = file.set_xattr("user.x", "1").await;
+        fs::hard_link(at("file"), at("link")).await.unwrap();
+        fs::symlink("file", at("soft")).await.unwrap();
+        fs::rename(at("link"), at("moved")).await.unwrap();
+        fs::remove_file(at("moved")).await.unwrap();
+        assert!(fs::metadata("/proc/version").await.unwrap().is_file());
+    });
+    assert_eq!(std::fs::metadata(at("soft")).unwrap().len(), 77);
+    let kinds = [
+        Kind::MakeDir,
+        Kind::Open,
+        Kind::Truncate,
+        Kind::Sync,
+        Kind::Xattr,
+        Kind::Link,
+        Kind::Symlink,
+        Kind::Rename,
+        Kind::Unlink,
+    ];
+    for kind in kinds {
+        assert_eq!((rt.metrics().ops(kind, Rung::Offload), rt.metrics().ops(kind, Rung::Ring)), (1, 0), "{kind:?}");
+    }
+    assert!(rt.metrics().ops(Kind::Stat, Rung::Offload) >= 1 && rt.metrics().ops(Kind::Stat, Rung::Ring) == 0);
+    // One that is missing alone changes nothing for the others.
     let mut builder = Builder::new();
     builder.setup_mut().missing_opcodes = vec![opcode::Ftruncate::CODE];
     let rt = builder.build().unwrap();
     rt.block_on(async {
-        let file = OpenOptions::new().write(true).open(path.path()).await.unwrap();
-        file.set_len(77).await.unwrap();
+        let file = OpenOptions::new().write(true).open(at("file")).await.unwrap();
+        file.set_len(7).await.unwrap();
         file.sync_all().await.unwrap();
     });
-    assert_eq!(path.as_file().metadata().unwrap().len(), 77);
     let ops = |kind, rung| rt.metrics().ops(kind, rung);
     assert_eq!((ops(Kind::Truncate, Rung::Offload), ops(Kind::Truncate, Rung::Ring)), (1, 0));
     assert_eq!((ops(Kind::Sync, Rung::Offload), ops(Kind::Sync, Rung::Ring)), (0, 1));

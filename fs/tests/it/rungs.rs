@@ -271,5 +271,24 @@ fn direct_transfers_work_when_aligned_and_name_the_alignment_when_not() {
         }
         let content = std::fs::read(&path).unwrap();
         assert!(content[..4096].iter().all(|&byte| byte == 9) && content.len() >= 10_000);
+        // Vectors: all of their buffers, and which of them is not.
+        let aligned = || AlignedBuf::new(block.max(4096), memory.max(4096)).unwrap();
+        let BufResult(result, bufs) = file.read_vectored_at(vec![aligned(), aligned()], 0).await;
+        assert!(result.unwrap() > 4096 && bufs[0][..4096] == content[..4096]);
+        let mut short = aligned();
+        short.resize(100);
+        let BufResult(result, bufs) = file.write_vectored_at(vec![bufs.into_iter().next().unwrap(), short], 0).await;
+        assert!(result.unwrap_err().to_string().contains("the length must be a multiple of"));
+        assert_eq!((bufs[0].len(), bufs[1].len()), (block.max(4096), 100));
+        // Registered memory is aligned to pages, and goes the same way.
+        let pool = runtime::io::FixedBufs::new(2, block.max(4096)).unwrap();
+        let mut buf = pool.lease().await;
+        buf.fill(3);
+        let (n, buf) = file.read_at(buf, 0).await.into_result().unwrap();
+        assert!(n == block.max(4096) && buf[..4096] == content[..4096]);
+        let (n, buf) = file.write_at(buf, 0).await.into_result().unwrap();
+        assert_eq!(n, buf.len());
+        assert_eq!(file.read_at(buf, 1).await.0.unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert!(std::fs::read(&path).unwrap()[..4096] == content[..4096]);
     });
 }
