@@ -389,8 +389,9 @@ impl File {
     fn read_inline<B: IoBufMut>(&self, buf: &mut B, at: usize, offset: u64, way: Way) -> Option<io::Result<Part>> {
         let no_wait = way == Way::Disk;
         let room = buf.capacity() - at;
-        let is_small = (1..=INLINE_BYTES).contains(&room);
-        if !(no_wait || way == Way::Memory) || !is_small || !coop::prefers_inline() || !Way::tries(&self.open) {
+        // Who registers memory wants the ring's operation on it.
+        let is_fit = (1..=INLINE_BYTES).contains(&room) && buf.registered().is_none();
+        if !(no_wait || way == Way::Memory) || !is_fit || !coop::prefers_inline() || !Way::tries(&self.open) {
             return None;
         }
         match read_at_inline(self.as_fd(), buf, at, offset, no_wait) {
