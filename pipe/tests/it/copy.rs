@@ -209,7 +209,7 @@ fn a_copy_that_waits_for_input_lets_others_write() {
 fn a_copy_that_is_dropped_loses_nothing_between_streams() {
     run(async {
         let mut rng = Rng(5);
-        let all = pattern(6, 2 << 20);
+        let all = pattern(6, 8 << 20);
         let ((a, client), (b, server)) = (connected().await, connected().await);
         let (client, server) = (writing(client, all.clone()), reading(server));
         let dropped = Cell::new(0);

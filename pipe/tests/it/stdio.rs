@@ -22,9 +22,13 @@ const O_NONBLOCK: u32 = 0o4000;
 
 /// This test once more, as a child with these streams.
 fn start(name: &str, input: impl Into<Stdio>, output: impl Into<Stdio>) -> Child {
+    again(name).stdin(input).stdout(output).spawn().unwrap()
+}
+
+fn again(name: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.args(["--exact", name, "--nocapture", "--test-threads=1"]).env("RUNTIME_TEST_CHILD", name);
-    command.stdin(input).stdout(output).spawn().unwrap()
+    command
 }
 
 fn end(mut child: Child) -> ExitStatus {
@@ -272,25 +276,32 @@ fn a_terminal_gives_lines_and_an_end_and_a_slow_one_holds_up_nobody() {
                 out.write_all(vec![b'x'; LEN]).await.0.unwrap();
                 out.write_all(">>>").await.0.unwrap();
             });
-            let mut ticks = 0;
-            while !writing.is_finished() {
+            for _ in 0..20 {
                 runtime::time::sleep(Duration::from_millis(2)).await;
-                ticks += 1;
             }
+            assert!(!writing.is_finished(), "there was room for all of it");
+            stderr().unwrap().write_all("ticked").await.0.unwrap();
             writing.await.unwrap();
-            assert!(ticks >= 20, "the write held the thread up: {ticks} ticks");
         });
     }
     let (mut master, slave) = terminal();
     plain_lines(&slave);
-    let child = start(NAME, slave.try_clone().unwrap(), slave.try_clone().unwrap());
+    let (mut ticks, theirs) = UnixStream::pair().unwrap();
+    let mut command = again(NAME);
+    command.stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap()).stderr(OwnedFd::from(theirs));
+    let child = command.spawn().unwrap();
+    // Its copy of the other side, which would keep that open.
+    drop(command);
     for number in 0..3 {
         master.write_all(format!("line {number}\n").as_bytes()).unwrap();
         std::thread::sleep(Duration::from_millis(10));
     }
     master.write_all(&[4]).unwrap();
-    // The child's output is left alone for a while; then what is there is read.
-    std::thread::sleep(Duration::from_millis(200));
+    // The child's output is left alone until it has said that its timers go on.
+    ticks.set_read_timeout(Some(scaled(Duration::from_secs(20)))).unwrap();
+    let mut said = [0; 6];
+    ticks.read_exact(&mut said).expect("the write holds the thread up");
+    assert_eq!(&said, b"ticked");
     let seen = drain(master);
     assert!(end(child).success());
     assert!(!is_nonblocking(&slave), "the mode was changed");
