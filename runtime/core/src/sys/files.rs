@@ -85,8 +85,10 @@ pub fn read_at(fd: BorrowedFd<'_>, memory: &mut [MaybeUninit<u8>], offset: u64, 
         return check(unsafe { libc::pread64(fd.as_raw_fd(), start, len, offset as i64) });
     }
     let vector = libc::iovec { iov_base: memory.as_mut_ptr().cast(), iov_len: memory.len() };
+    // Not by the C library, for whose threads it is a point where they may be cancelled: that takes longer than the rest of it.
+    let (call, start, count, high) = (libc::SYS_preadv2, &raw const vector, 1_usize, 0_usize);
     // SAFETY: one vector of so much memory to write to; the descriptor is open while borrowed.
-    check(unsafe { libc::preadv2(fd.as_raw_fd(), &raw const vector, 1, offset as i64, libc::RWF_NOWAIT) })
+    check(unsafe { libc::syscall(call, fd.as_raw_fd(), start, count, offset as i64, high, libc::RWF_NOWAIT) } as isize)
 }
 
 /// `close(2)`, and what it says. The descriptor is closed in any case.
