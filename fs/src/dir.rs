@@ -1,24 +1,29 @@
 //! Directories: making them, and reading what is in them.
 //!
-//! Linux has no opcode for getdents(2), so entries are read by the blocking pool, many at a time.
+//! The ring has no opcode for getdents(2), so entries are read by the blocking pool, many at a time.
 
 use std::collections::VecDeque;
-use std::ffi::OsString;
+use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, DirEntryExt};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
+use runtime_core::fd::At;
 use runtime_core::op::Kind;
 use runtime_core::op::names::MakeDir;
+use runtime_core::op::open::{O_DIRECTORY, O_RDONLY};
+use runtime_core::sys::{dirs, files};
 
 use crate::metadata::{FileType, Metadata};
-use crate::names::one;
+use crate::names::{one, status};
 use crate::offload::offload;
 use crate::place::Place;
 
@@ -109,7 +114,7 @@ impl DirBuilder {
 ///
 /// # Errors
 ///
-/// Those of opendir(3).
+/// Those of open(2) and getdents(2).
 ///
 /// # Cancel safety
 ///
@@ -132,37 +137,57 @@ pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
 
 /// Entries of an open directory are `nameless`: nobody knows by which path they are reached.
 pub(crate) async fn read_place(place: &Place<'_>, nameless: bool) -> io::Result<ReadDir> {
-    let path = place.for_std();
-    let (std, ready) = offload(Kind::ReadDir, move || std::fs::read_dir(path).map(|std| batch(std, nameless))).await?;
-    Ok(ReadDir { ready, rest: Rest::Idle(std), nameless })
+    let (at, name) = (place.at.clone(), place.c_path()?);
+    let path = (!nameless).then(|| place.path().to_owned());
+    let job = move || {
+        let fd = files::open(at.raw_fd(), &name, O_RDONLY | O_DIRECTORY, 0, 0)?;
+        Ok(batch(Arc::new(Listed { fd: Arc::new(fd), path })))
+    };
+    let (rest, ready) = offload(Kind::ReadDir, job).await?;
+    Ok(ReadDir { ready, rest: Rest::Idle(rest) })
 }
 
-type Batch = (Option<std::fs::ReadDir>, VecDeque<io::Result<DirEntry>>);
+/// A directory whose entries are read.
+#[derive(Debug)]
+struct Listed {
+    fd: Arc<OwnedFd>,
+    /// As it was given; `None` when nobody knows.
+    path: Option<PathBuf>,
+}
+
+type Batch = (Option<Arc<Listed>>, VecDeque<io::Result<DirEntry>>);
 
 /// Reads some entries; without the directory it was the last batch.
-fn batch(mut std: std::fs::ReadDir, nameless: bool) -> Batch {
+fn batch(dir: Arc<Listed>) -> Batch {
     let mut ready = VecDeque::new();
-    for entry in std.by_ref().take(BATCH) {
-        let is_error = entry.is_err();
-        ready.push_back(entry.map(|entry| DirEntry::new(entry, nameless)));
-        if is_error {
-            break;
+    while ready.len() < BATCH {
+        let more = dirs::entries(dir.fd.as_fd(), |ino, kind, name| {
+            if name != c"." && name != c".." {
+                let file_type = FileType::of_entry(kind);
+                ready.push_back(Ok(DirEntry { dir: Arc::clone(&dir), name: name.to_owned(), ino, file_type }));
+            }
+        });
+        match more {
+            Ok(true) => {}
+            Ok(false) => return (None, ready),
+            Err(error) => {
+                ready.push_back(Err(error));
+                return (None, ready);
+            }
         }
     }
-    let ended = ready.len() < BATCH && !matches!(ready.back(), Some(Err(_)));
-    ((!ended).then_some(std), ready)
+    (Some(dir), ready)
 }
 
 /// The entries of a directory, from [`read_dir`]: a stream, or one by one.
 pub struct ReadDir {
     ready: VecDeque<io::Result<DirEntry>>,
     rest: Rest,
-    nameless: bool,
 }
 
 enum Rest {
     /// `None` at the end.
-    Idle(Option<std::fs::ReadDir>),
+    Idle(Option<Arc<Listed>>),
     Reading(Pin<Box<dyn Future<Output = io::Result<Batch>>>>),
 }
 
@@ -177,7 +202,7 @@ impl ReadDir {
     ///
     /// # Errors
     ///
-    /// Those of readdir(3).
+    /// Those of getdents(2); after one comes the end.
     ///
     /// # Cancel safety
     ///
@@ -192,20 +217,19 @@ impl ReadDir {
                 return Poll::Ready(Some(entry));
             }
             match &mut self.rest {
-                Rest::Idle(std) => {
-                    let Some(std) = std.take() else { return Poll::Ready(None) };
-                    let nameless = self.nameless;
-                    self.rest = Rest::Reading(Box::pin(offload(Kind::ReadDir, move || Ok(batch(std, nameless)))));
+                Rest::Idle(dir) => {
+                    let Some(dir) = dir.take() else { return Poll::Ready(None) };
+                    self.rest = Rest::Reading(Box::pin(offload(Kind::ReadDir, move || Ok(batch(dir)))));
                 }
                 Rest::Reading(job) => {
                     let result = std::task::ready!(job.as_mut().poll(task));
                     self.rest = Rest::Idle(None);
-                    let (std, ready) = match result {
+                    let (rest, ready) = match result {
                         Ok(batch) => batch,
                         Err(error) => return Poll::Ready(Some(Err(error))),
                     };
                     self.ready = ready;
-                    self.rest = Rest::Idle(std);
+                    self.rest = Rest::Idle(rest);
                 }
             }
         }
@@ -220,36 +244,38 @@ impl Stream for ReadDir {
     }
 }
 
-/// An entry of a directory.
+/// An entry of a directory, which it keeps open.
 #[derive(Clone)]
 pub struct DirEntry {
-    std: Arc<std::fs::DirEntry>,
+    dir: Arc<Listed>,
+    name: CString,
+    ino: u64,
     /// What the directory itself says, which is all that most need; `None` where it does not.
     file_type: Option<FileType>,
-    nameless: bool,
 }
 
 impl DirEntry {
-    /// On the pool, where asking the file system is fine.
-    fn new(std: std::fs::DirEntry, nameless: bool) -> Self {
-        let file_type = std.file_type().ok().map(FileType::from);
-        Self { std: Arc::new(std), file_type, nameless }
+    fn name(&self) -> &OsStr {
+        OsStr::from_bytes(self.name.to_bytes())
     }
 
     /// The path: that of the directory as it was given, and the name; of an open [`Dir`](crate::Dir) the name alone, which is
     /// relative to it.
     pub fn path(&self) -> PathBuf {
-        if self.nameless { self.std.file_name().into() } else { self.std.path() }
+        match &self.dir.path {
+            Some(path) => path.join(self.name()),
+            None => self.name().into(),
+        }
     }
 
     /// The name.
     pub fn file_name(&self) -> OsString {
-        self.std.file_name()
+        self.name().to_owned()
     }
 
-    /// The number of the file on its device.
+    /// The number of the file on its device; where something is mounted, that of what lies below.
     pub fn ino(&self) -> u64 {
-        self.std.ino()
+        self.ino
     }
 
     /// The kind, of a symbolic link itself. It came with the entry, where the file system tells.
@@ -268,8 +294,8 @@ impl DirEntry {
         }
     }
 
-    /// What is known about it, of a symbolic link itself: asked relative to the open directory, wherever that is by now, on
-    /// the blocking pool.
+    /// What is known about it, of a symbolic link itself: asked as [`symlink_metadata`](crate::symlink_metadata) is, but
+    /// relative to the open directory, wherever that is by now.
     ///
     /// # Errors
     ///
@@ -278,9 +304,9 @@ impl DirEntry {
     /// # Cancel safety
     ///
     /// Changes nothing.
+    #[doc(alias = "IORING_OP_STATX")]
     pub async fn metadata(&self) -> io::Result<Metadata> {
-        let std = Arc::clone(&self.std);
-        offload(Kind::Stat, move || std.metadata()).await.map(Metadata::from)
+        status(&Place::below(At::dir(Arc::clone(&self.dir.fd)), Path::new(self.name())), false).await
     }
 }
 

@@ -219,6 +219,14 @@ pub struct FileType {
     mode: u32,
 }
 
+impl FileType {
+    /// What an entry of a directory says of its file (`DT_`), if it does.
+    pub(crate) fn of_entry(kind: u8) -> Option<Self> {
+        let known = Self { mode: u32::from(kind) << 12 };
+        matches!(kind, 1 | 2 | 4 | 6 | 8 | 10 | 12).then_some(known)
+    }
+}
+
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $bits:literal;)*) => {
         impl FileType {$(

@@ -24,6 +24,10 @@ impl<'a> Place<'a> {
         Self { at, path }
     }
 
+    pub(crate) fn path(&self) -> &'a Path {
+        self.path
+    }
+
     /// The path as the kernel takes it.
     pub(crate) fn c_path(&self) -> io::Result<CString> {
         c_path(self.path)

@@ -221,10 +221,10 @@ fn whole_files_are_read_whatever_their_length_says() {
 fn directories_are_read_whole_and_in_pieces() {
     everywhere(|| async {
         let dir = tempfile::tempdir().unwrap();
-        for count in [0, 1, 255, 256, 257, 600] {
+        for count in [0, 1, 255, 256, 257, 3000] {
             for i in std::fs::read_dir(dir.path()).unwrap().count()..count {
                 match i % 3 {
-                    0 => std::fs::write(dir.path().join(format!("e{i}")), vec![0; i]).unwrap(),
+                    0 => std::fs::write(dir.path().join(format!("e{i}")), vec![0; i % 600]).unwrap(),
                     1 => std::fs::create_dir(dir.path().join(format!("e{i}"))).unwrap(),
                     _ => symlink("x", dir.path().join(format!("e{i}"))).unwrap(),
                 }
@@ -259,5 +259,25 @@ fn directories_are_read_whole_and_in_pieces() {
             assert_eq!(found, expected);
             dropped_after(1, fs::read_dir(dir.path())).await;
         }
+    });
+}
+
+#[test]
+fn entries_are_asked_about_wherever_their_directory_is_by_now() {
+    everywhere(|| async {
+        let dir = tempfile::tempdir().unwrap();
+        let (before, after) = (dir.path().join("before"), dir.path().join("after"));
+        std::fs::create_dir(&before).unwrap();
+        std::fs::write(before.join("file"), "12345").unwrap();
+        let mut entries = fs::read_dir(&before).await.unwrap();
+        let entry = entries.next_entry().await.unwrap().unwrap();
+        std::fs::rename(&before, &after).unwrap();
+        std::fs::create_dir(&before).unwrap();
+        std::fs::write(before.join("file"), "other").unwrap();
+        assert_eq!(entry.metadata().await.unwrap().ino(), after.join("file").metadata().unwrap().ino());
+        assert_eq!(entry.path(), before.join("file"), "as it was named");
+        std::fs::remove_dir_all(&after).unwrap();
+        assert_eq!(entry.metadata().await.unwrap_err().kind(), ErrorKind::NotFound);
+        assert!(entries.next_entry().await.unwrap().is_none());
     });
 }

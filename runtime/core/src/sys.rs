@@ -3,6 +3,7 @@
 //! Owns errno handling; knows nothing of rings, operations or tasks.
 
 pub mod copy;
+pub mod dirs;
 pub mod files;
 pub mod pipes;
 pub mod xattr;
