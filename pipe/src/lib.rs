@@ -309,9 +309,9 @@ impl Receiver {
     }
 }
 
-/// Whether a pipe that has no data has lost its writers, rather than not having had one.
+/// Whether a pipe that had no data has lost its writers, rather than not having had one. Not if there is data by now.
 pub(crate) fn is_over(fd: BorrowedFd<'_>) -> bool {
-    sys::is_ready(fd.as_raw_fd(), POLLIN).unwrap_or(true)
+    sys::is_hung_up(fd.as_raw_fd()).unwrap_or(true)
 }
 
 /// What dropped operations have left, behind the first `at` bytes of the buffer. The end that one of them met of a FIFO

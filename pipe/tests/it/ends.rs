@@ -275,3 +275,38 @@ fn a_read_that_was_dropped_before_the_first_writer_leaves_no_end() {
         }
     });
 }
+
+#[test]
+fn what_comes_right_after_a_read_met_no_writer_is_no_end() {
+    run(async {
+        let fifo = Fifo::new("right-after");
+        for way in 0..3 {
+            let rx = OpenOptions::new().open_receiver(&fifo.0).await.unwrap();
+            let mut read = pin!(async {
+                match way {
+                    0 => rx.read(Vec::with_capacity(9)).await,
+                    1 => {
+                        let read = rx.read_vectored(vec![Vec::with_capacity(2), Vec::with_capacity(1)]).await;
+                        runtime::io::BufResult(read.0, read.1.concat())
+                    }
+                    _ => {
+                        let (to, out) = pipe().unwrap();
+                        let moved = splice(&rx, &to, 9).await;
+                        match moved {
+                            Ok(n) if n > 0 => out.read(Vec::with_capacity(9)).await,
+                            result => runtime::io::BufResult(result, Vec::new()),
+                        }
+                    }
+                }
+            });
+            assert!(poll_once(read.as_mut()).await.is_pending());
+            // The kernel has answered that there is nothing; before that is looked at, there is.
+            runtime::task::yield_now().await;
+            let mut writer = std::fs::File::options().write(true).open(&fifo.0).unwrap();
+            writer.write_all(b"hi").unwrap();
+            let limit = super::support::scaled(Duration::from_secs(5));
+            let runtime::io::BufResult(n, data) = timeout(limit, read).await.expect("in time");
+            assert_eq!((n.unwrap(), data), (2, b"hi".to_vec()), "way {way}");
+        }
+    });
+}

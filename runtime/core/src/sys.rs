@@ -87,6 +87,11 @@ pub fn is_ready(fd: RawFd, events: i16) -> io::Result<bool> {
     events_now(fd, events).map(|events| events != 0)
 }
 
+/// `poll(2)` without waiting: whether nothing can be read, and nothing will come.
+pub fn is_hung_up(fd: RawFd) -> io::Result<bool> {
+    events_now(fd, libc::POLLIN).map(|events| events & libc::POLLIN == 0 && events != 0)
+}
+
 /// Those of the events that are there, and errors and hang-ups.
 fn events_now(fd: RawFd, events: i16) -> io::Result<i16> {
     let mut poll = libc::pollfd { fd, events, revents: 0 };
