@@ -74,8 +74,8 @@ impl Way {
     #[cold]
     pub(crate) async fn learn(file: &Arc<OpenFile>) -> Self {
         let Some(status) = status_of(file.as_fd()) else {
-            // As it is with what was only named: whatever is tried will say so.
-            keep(file, Self::Ring, true);
+            // Nobody can tell; what is tried will say whether it works.
+            keep(file, Self::Ring, false);
             return Self::Ring;
         };
         if known(&status, file).is_none() {

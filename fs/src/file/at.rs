@@ -38,8 +38,8 @@ enum Synced {
 const FIRST_BYTES: usize = 8 * 1024;
 
 impl File {
-    /// Reads at an offset, up to the buffer's capacity, and returns the count: 0 at or behind the end.
-    /// Into a [`FixedBuf`](runtime_core::fixed::FixedBuf) it is a read into registered memory.
+    /// Reads at an offset, up to the buffer's capacity, and returns the count: 0 at or behind the end. What is in memory is
+    /// read on the spot where the file system allows that (ext4, xfs, btrfs, tmpfs; up to 64 KiB). Into a [`FixedBuf`](runtime_core::fixed::FixedBuf) it is a read into registered memory.
     ///
     /// # Errors
     ///
@@ -356,6 +356,9 @@ impl File {
             way = Way::learn(&self.open).await;
         }
         let mut n = 0;
+        if way == Way::Memory {
+            coop::proceed().await;
+        }
         let tried = if tried.is_some() { tried } else { self.read_inline(&mut buf, at, offset, way) };
         if let Some(result) = tried {
             match result {
@@ -391,7 +394,13 @@ impl File {
         let room = buf.capacity() - at;
         // Who registers memory wants the ring's operation on it.
         let is_fit = (1..=INLINE_BYTES).contains(&room) && buf.registered().is_none();
-        if !(no_wait || way == Way::Memory) || !is_fit || !coop::prefers_inline() || !Way::tries(&self.open) {
+        let is_time = match way {
+            Way::Disk => coop::prefers_inline() && Way::tries(&self.open),
+            // No batch to be part of: anything else is a worker.
+            Way::Memory => coop::has_budget(),
+            _ => false,
+        };
+        if !is_fit || !is_time {
             return None;
         }
         match read_at_inline(self.as_fd(), buf, at, offset, no_wait) {

@@ -103,7 +103,9 @@ fn a_read_takes_the_rung_of_its_file_system_and_many_share_an_enter() {
         }
     });
     let after = counts();
-    assert!(after[0] - before[0] <= 32, "{name}: {before:?}, {after:?}");
+    // Except where the ring would hand each to a worker.
+    let inline = if name == "tmpfs" { 320..=320 } else { 0..=32 };
+    assert!(inline.contains(&(after[0] - before[0])), "{name}: {before:?}, {after:?}");
     // What the kernel makes up, and what is read past the page cache, never goes inline.
     rt.block_on(async {
         for _ in 0..10 {
@@ -116,6 +118,15 @@ fn a_read_takes_the_rung_of_its_file_system_and_many_share_an_enter() {
         assert_eq!(result.unwrap(), 4096);
     });
     assert_eq!(counts()[0], after[0], "{name}");
+    // A task that finds everything in memory lets others run.
+    rt.block_on(async {
+        let other = runtime::spawn(async {});
+        let file = File::open(&path).await.unwrap();
+        for _ in 0..1000 {
+            file.read_at(Vec::with_capacity(16), 0).await.0.unwrap();
+        }
+        assert!(other.is_finished());
+    });
 }
 
 #[test]
