@@ -4,10 +4,10 @@
 //! cargo run --release --example du -- DIR...     # KiB and path, one line each
 //! ```
 //!
-//! Up to 16 directories are read at once, and in each up to 32 entries are asked about. An entry that the kernel has in memory
-//! is answered on the spot, without a worker; the others wait in the ring together. Names are looked up relative to their open
-//! directory, so a tree that is moved meanwhile is walked on, and links are never followed. A file with several names counts
-//! once. What cannot be read is said, and the rest is counted.
+//! Up to 16 directories are read at once, and in each up to 32 entries are asked about. An entry that the kernel has in
+//! memory is answered on the spot, without a worker; the others wait in the ring together. Names are looked up relative
+//! to their open directory, so a tree that is moved meanwhile is walked on, and links are never followed. A file with
+//! several names counts once. What cannot be read is said, and the rest is counted.
 
 use std::collections::HashSet;
 use std::io;

@@ -21,8 +21,8 @@ use crate::options::open_at;
 use crate::place::Place;
 use crate::{File, OpenOptions, Permissions, Resolve};
 
-/// An open directory. Paths given to its methods are relative to it, wherever it is moved meanwhile; an absolute path is
-/// what it always is, and `..` leads out unless [`OpenOptions::resolve`] says otherwise.
+/// An open directory. Paths given to its methods are relative to it, wherever it is moved meanwhile; an absolute path
+/// is what it always is, and `..` leads out unless [`OpenOptions::resolve`] says otherwise.
 ///
 /// Clones share the descriptor. What is dropped in flight keeps the directory open until it is over.
 ///
@@ -318,8 +318,8 @@ impl Dir {
         read_place(&self.place(Path::new(".")), true).await
     }
 
-    /// Writes the names in this directory to the medium (fsync(2)): after it, what was created, renamed or removed here is
-    /// so after a crash as well. What is *in* a file needs the file's own sync.
+    /// Writes the names in this directory to the medium (fsync(2)): after it, what was created, renamed or removed here
+    /// is so after a crash as well. What is *in* a file needs the file's own sync.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Copying a file: [`copy`].
 //!
-//! A job of the blocking pool, from the cheapest way on: the file system shares the data (`FICLONE`); it copies the runs
-//! that are no holes (`copy_file_range`); std reads and writes, as files in /proc need, which have no length.
+//! A job of the blocking pool, from the cheapest way on: the file system shares the data (`FICLONE`); it copies the
+//! runs that are no holes (`copy_file_range`); std reads and writes, as files in /proc need, which have no length.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -20,7 +20,8 @@ const STEP_BYTES: u64 = 1 << 30;
 /// Copies the contents and the permissions of a file, in place of what `to` held, and returns the count of bytes: its
 /// length. On the blocking pool.
 ///
-/// The file system shares the data where it can (reflinks), and holes stay holes where it knows them. Links are followed.
+/// The file system shares the data where it can (reflinks), and holes stay holes where it knows them. Links are
+/// followed.
 ///
 /// # Errors
 ///

@@ -259,8 +259,8 @@ impl DirEntry {
         OsStr::from_bytes(self.name.to_bytes())
     }
 
-    /// The path: that of the directory as it was given, and the name; of an open [`Dir`](crate::Dir) the name alone, which is
-    /// relative to it.
+    /// The path: that of the directory as it was given, and the name; of an open [`Dir`](crate::Dir) the name alone,
+    /// which is relative to it.
     pub fn path(&self) -> PathBuf {
         match &self.dir.path {
             Some(path) => path.join(self.name()),

@@ -36,16 +36,16 @@ pub use direct::DirectAlign;
 /// until that is over, on this file and on its clones. So a write that was given up after a timeout never lands on top of
 /// its repetition, and a sync covers it. Other descriptors of the same file know nothing of it.
 ///
-/// For what has to be on the medium in an order, [`write_all_at_sync`](Self::write_all_at_sync) orders its sync behind its
-/// write, and two of them are in order if the second starts when the first is over; `O_DSYNC`
-/// ([`OpenOptions::dsync`]) makes each write end so. Writes that are merely awaited one after the other may reach
-/// the medium in any order before the next sync.
+/// For what has to be on the medium in an order, [`write_all_at_sync`](Self::write_all_at_sync) orders its sync behind
+/// its write, and two of them are in order if the second starts when the first is over; `O_DSYNC`
+/// ([`OpenOptions::dsync`]) makes each write end so. Writes that are merely awaited one after the other may reach the
+/// medium in any order before the next sync.
 ///
 /// # Dropping
 ///
-/// closes the file, or leaves that to the last dropped operation that still uses it. Where a close asks nobody (ext4, xfs,
-/// btrfs, tmpfs, /proc, and what is no regular file) that is at once; elsewhere, as on overlayfs, FUSE and NFS, a thread of the
-/// blocking pool does it soon. [`close`](Self::close) waits and tells.
+/// closes the file, or leaves that to the last dropped operation that still uses it. Where a close asks nobody (ext4,
+/// xfs, btrfs, tmpfs, /proc, and what is no regular file) that is at once; elsewhere, as on overlayfs, FUSE and NFS, a
+/// thread of the blocking pool does it soon. [`close`](Self::close) waits and tells.
 ///
 /// # Examples
 ///

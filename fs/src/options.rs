@@ -104,9 +104,9 @@ impl OpenOptions {
         direct
         /// Each write ends with the sync of its bytes, and of what is needed to find them again (`O_DSYNC`).
         dsync
-        /// Only names the file (`O_PATH`): nothing is asked of it, and it can be neither read nor written, but its metadata
-        /// can be read, and [`Dir`](crate::Dir) takes a directory that was opened so. What else is set to read, write or
-        /// create is ignored.
+        /// Only names the file (`O_PATH`): nothing is asked of it, and it can be neither read nor written, but its
+        /// metadata can be read, and [`Dir`](crate::Dir) takes a directory that was opened so. What else is set to
+        /// read, write or create is ignored.
         path_only
     }
 
@@ -133,8 +133,8 @@ impl OpenOptions {
     ///
     /// # Errors
     ///
-    /// Those of open(2), and with [`resolve`](Self::resolve) those of openat2(2); `InvalidInput` for options that contradict
-    /// each other and for a path with a NUL byte.
+    /// Those of open(2), and with [`resolve`](Self::resolve) those of openat2(2); `InvalidInput` for options that
+    /// contradict each other and for a path with a NUL byte.
     ///
     /// # Cancel safety
     ///
@@ -202,7 +202,8 @@ pub(crate) async fn open_at(place: &Place<'_>, flags: i32, mode: u32, resolve: R
     offload(Kind::Open, move || sys::files::open(at.raw_fd(), &name, flags, mode, resolve)).await
 }
 
-/// How the kernel walks a path when it opens a file (`RESOLVE_` flags of openat2(2)); combined with `|`. By default none.
+/// How the kernel walks a path when it opens a file (`RESOLVE_` flags of openat2(2)); combined with `|`. By default
+/// none.
 ///
 /// # Examples
 ///

@@ -38,8 +38,9 @@ enum Synced {
 const FIRST_BYTES: usize = 8 * 1024;
 
 impl File {
-    /// Reads at an offset, up to the buffer's capacity, and returns the count: 0 at or behind the end. What is in memory is
-    /// read on the spot where the file system allows that (ext4, xfs, btrfs, tmpfs; up to 64 KiB). Into a [`FixedBuf`](runtime_core::fixed::FixedBuf) it is a read into registered memory.
+    /// Reads at an offset, up to the buffer's capacity, and returns the count: 0 at or behind the end. What is in
+    /// memory is read on the spot where the file system allows that (ext4, xfs, btrfs, tmpfs; up to 64 KiB). Into a
+    /// [`FixedBuf`](runtime_core::fixed::FixedBuf) it is a read into registered memory.
     ///
     /// # Errors
     ///
@@ -212,12 +213,12 @@ impl File {
         self.write_whole(buf, offset).await
     }
 
-    /// Writes the whole buffer at an offset, durably: with `Ok` a sync ran after the last byte, so the bytes and what is
-    /// needed to find them again are on the medium, as after [`write_all_at`](Self::write_all_at) and
+    /// Writes the whole buffer at an offset, durably: with `Ok` a sync ran after the last byte, so the bytes and what
+    /// is needed to find them again are on the medium, as after [`write_all_at`](Self::write_all_at) and
     /// [`sync_data`](Self::sync_data), in one submission. It covers all that was written to the file before.
     ///
-    /// The sync is linked to the write (`IOSQE_IO_LINK`): the kernel starts it when the write is whole, without coming back
-    /// to this thread. After a short write the rest and a sync are linked anew.
+    /// The sync is linked to the write (`IOSQE_IO_LINK`): the kernel starts it when the write is whole, without coming
+    /// back to this thread. After a short write the rest and a sync are linked anew.
     ///
     /// # Errors
     ///

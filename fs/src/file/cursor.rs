@@ -196,8 +196,8 @@ impl File {
     }
 }
 
-/// Writes at the cursor; a file that was opened to append writes at its end, and the cursor is then at the end as it is when the
-/// cursor is next used.
+/// Writes at the cursor; a file that was opened to append writes at its end, and the cursor is then at the end as it is
+/// when the cursor is next used.
 ///
 /// A write that is dropped leaves the cursor where it was, and the next one waits until it is over: repeated, it lands in the
 /// same place. Of a file that appends, the bytes may then be there twice. `flush` and `shutdown` do nothing, as nothing is

@@ -36,9 +36,9 @@ impl File {
     /// # Errors
     ///
     /// Those of fsync(2), and that of a dropped write or sync that failed: each is told once, to the first who asks. A sync
-    /// that failed is not tried again; if both an earlier change and this sync failed, the earlier error is told and this one
-    /// by the next sync or close. The kernel may have thrown away what it could not write, so a later `Ok` does not
-    /// say that it is there.
+    /// that failed is not tried again; if both an earlier change and this sync failed, the earlier error is told and
+    /// this one by the next sync or close. The kernel may have thrown away what it could not write, so a later `Ok`
+    /// does not say that it is there.
     ///
     /// # Cancel safety
     ///
@@ -75,9 +75,9 @@ impl File {
     /// Has the kernel write what was written to a range to the medium, and waits for that; a `len` of 0, or of
     /// 4 GiB and more, means up to the end.
     ///
-    /// It is no sync: neither what is needed to find the bytes again, as the length of a file that grew, nor the medium's own
-    /// cache is cared for. It spreads the work of a later [`sync_data`](Self::sync_data), in a file whose room was
-    /// reserved and written before.
+    /// It is no sync: neither what is needed to find the bytes again, as the length of a file that grew, nor the
+    /// medium's own cache is cared for. It spreads the work of a later [`sync_data`](Self::sync_data), in a file whose
+    /// room was reserved and written before.
     ///
     /// # Errors
     ///

@@ -49,7 +49,8 @@ fn a_full_file_system_is_said_to_be_full_and_works_again() {
     }
 }
 
-/// A write that is short because there is no room, with room again before it goes on: the rest is written, and a sync after it.
+/// A write that is short because there is no room, with room again before it goes on: the rest is written, and a sync
+/// after it.
 async fn a_short_write_with_sync_goes_on(dir: &std::path::Path) {
     let filler = std::fs::File::create(dir.join("filler")).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&filler, &[1; 100_000], 0).unwrap();

@@ -1,5 +1,5 @@
-//! All of these tests again on other file systems: tmpfs, and overlayfs in a mount namespace of the test's own. The usual
-//! run is on whatever holds the temporary files, mostly ext4; /proc is read in several tests.
+//! All of these tests again on other file systems: tmpfs, and overlayfs in a mount namespace of the test's own. The
+//! usual run is on whatever holds the temporary files, mostly ext4; /proc is read in several tests.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,7 +1,7 @@
 //! Random sequences of what is done to files and names, with futures dropped on the way, against `std::fs` on a twin.
 //!
-//! A change that was dropped may have been carried out in part. So after one the file is compared with what it may be, and
-//! the twin is made the same; that nothing of it comes later is what the rest of the sequence shows.
+//! A change that was dropped may have been carried out in part. So after one the file is compared with what it may be,
+//! and the twin is made the same; that nothing of it comes later is what the rest of the sequence shows.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -176,7 +176,8 @@ async fn run(dirs: [&Path; 2], steps: Vec<Step>) {
                 if dropped_after(polls.unwrap_or(usize::MAX), write).await {
                     std.write_all(&vec![byte; len]).unwrap();
                     if *append {
-                        // The cursor is at the end, which is where std's was left only as long as the file does not change.
+                        // The cursor is at the end, which is where std's was left only as long as the file does not
+                        // change.
                         assert_eq!(ours.seek(SeekFrom::Current(0)).await.unwrap(), std.stream_position().unwrap());
                     }
                     None

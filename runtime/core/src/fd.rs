@@ -1,7 +1,7 @@
 //! What an operation needs to know of its descriptor: [`Origin`].
 //!
-//! Owns the contract that keeps a descriptor open while an operation uses it, the way in which the end of an orphan comes
-//! back, and what paths are relative to ([`At`]). Knows nothing of what kind of file it is.
+//! Owns the contract that keeps a descriptor open while an operation uses it, the way in which the end of an orphan
+//! comes back, and what paths are relative to ([`At`]). Knows nothing of what kind of file it is.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;

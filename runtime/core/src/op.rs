@@ -49,8 +49,8 @@ pub use io_uring::{opcode, squeue, types};
 ///
 /// Every pointer in the entry stays valid, and unaliased where the kernel writes, from
 /// [`entry`](Op::entry) to the completion, provided that `self` is neither moved nor dropped in between. The entry
-/// leads to exactly one completion (no multishot, no zero-copy notification, no `SKIP_SUCCESS`) and is not linked: that is
-/// [`chain`](crate::submit::chain)'s to do.
+/// leads to exactly one completion (no multishot, no zero-copy notification, no `SKIP_SUCCESS`) and is not linked: that
+/// is [`chain`](crate::submit::chain)'s to do.
 ///
 /// # Examples
 ///

@@ -1,7 +1,7 @@
 //! An open file, and what dropped operations still do to it: [`OpenFile`] and [`Change`].
 //!
-//! Owns the order of dropped changes, the error that one of them ended with, and the close of a file that is dropped. Knows
-//! nothing of which operations there are, nor of a cursor.
+//! Owns the order of dropped changes, the error that one of them ended with, and the close of a file that is dropped.
+//! Knows nothing of which operations there are, nor of a cursor.
 //!
 //! # Rules
 //!
@@ -40,8 +40,8 @@ pub struct OpenFile {
     closing: &'static Closing,
 }
 
-/// What is known of closes by those who open files. A close may have to ask a server, or a file system in a program, perhaps
-/// one that waits for this very thread.
+/// What is known of closes by those who open files. A close may have to ask a server, or a file system in a program,
+/// perhaps one that waits for this very thread.
 #[derive(Debug)]
 pub struct Closing {
     /// Whether closing this file asks nobody, as far as can be said without asking anybody.

@@ -64,8 +64,8 @@ pub(crate) struct Ring {
     backlog: VecDeque<Queued>,
     /// How often the kernel took some of the entries and left others.
     cuts: u64,
-    /// Errnos that the next enters return instead of entering, or below zero how many entries they submit at most: fault
-    /// injection for tests.
+    /// Errnos that the next enters return instead of entering, or below zero how many entries they submit at most:
+    /// fault injection for tests.
     faults: VecDeque<i32>,
     /// Enters in a row that failed for want of resources.
     starved: u32,
@@ -211,8 +211,8 @@ impl Ring {
     }
 
     /// Queues two entries of which the kernel starts the second when the first has succeeded, and cancels it otherwise
-    /// (`IOSQE_IO_LINK`). A link holds within one submission only, so they have room together or wait together; whether the
-    /// kernel took them together is told by [`cuts`](Self::cuts).
+    /// (`IOSQE_IO_LINK`). A link holds within one submission only, so they have room together or wait together; whether
+    /// the kernel took them together is told by [`cuts`](Self::cuts).
     ///
     /// # Safety
     ///

@@ -213,8 +213,8 @@ pub struct Chained<A, B> {
     pub first: A,
     /// The output of the second.
     pub second: B,
-    /// Whether the kernel took both in one submission. It does, unless it runs out of memory just between them: then the
-    /// second may have been carried out before the first, or though that failed.
+    /// Whether the kernel took both in one submission. It does, unless it runs out of memory just between them: then
+    /// the second may have been carried out before the first, or though that failed.
     pub is_linked: bool,
 }
 

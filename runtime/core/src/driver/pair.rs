@@ -1,7 +1,7 @@
 //! Two operations that are linked: the kernel begins the second when the first has succeeded.
 //!
-//! Each has a slot and a completion of its own; only their entries are reserved together. Knows nothing of which operations
-//! they are.
+//! Each has a slot and a completion of its own; only their entries are reserved together. Knows nothing of which
+//! operations they are.
 
 use std::mem;
 use std::task::Waker;
@@ -12,8 +12,8 @@ use crate::ring::Pushed;
 use crate::slot::Slot;
 
 impl Driver {
-    /// Starts two operations of which the kernel begins the second when the first has succeeded, or gives them back when the
-    /// runtime is closing. Otherwise as [`submit`](Self::submit).
+    /// Starts two operations of which the kernel begins the second when the first has succeeded, or gives them back
+    /// when the runtime is closing. Otherwise as [`submit`](Self::submit).
     pub(crate) fn submit_pair<A: Op, B: Op>(
         &self,
         first: A,

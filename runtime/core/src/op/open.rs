@@ -31,8 +31,8 @@ impl Open {
         Self { at, path, flags: flags | libc::O_CLOEXEC, mode, how: None }
     }
 
-    /// Walks the path as these `RESOLVE_` flags say, which makes it openat2(2): that refuses flags that it does not know.
-    /// None of them make it openat(2) again.
+    /// Walks the path as these `RESOLVE_` flags say, which makes it openat2(2): that refuses flags that it does not
+    /// know. None of them make it openat(2) again.
     pub fn resolve(mut self, resolve: u64) -> Self {
         // A mode without anything to create is an error there.
         let mode = if self.flags & (O_CREAT | O_TMPFILE) == 0 { 0 } else { self.mode };

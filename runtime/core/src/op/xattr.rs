@@ -61,8 +61,8 @@ impl<S: Subject> ReadXattr<S> {
     }
 }
 
-// SAFETY: path, name and value are heap memory that this operation owns, only the kernel reaches the latter in flight; one
-// completion.
+// SAFETY: path, name and value are heap memory that this operation owns, only the kernel reaches the latter in flight;
+// one completion.
 unsafe impl<S: Subject> Op for ReadXattr<S> {
     type Output = (io::Result<Vec<u8>>, S, CString);
     const KIND: Kind = Kind::Xattr;

@@ -20,8 +20,8 @@ pub fn copy_range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, offset: u64, len: us
     check(unsafe { libc::copy_file_range(from, &raw mut input, to, &raw mut output, len, 0) })
 }
 
-/// The next run of bytes at or behind `offset` that are not a hole, as its start and end; `None` when there is none. Moves
-/// the position of the open file. Where the file system does not know, everything up to the end is one run.
+/// The next run of bytes at or behind `offset` that are not a hole, as its start and end; `None` when there is none.
+/// Moves the position of the open file. Where the file system does not know, everything up to the end is one run.
 pub fn next_data(fd: BorrowedFd<'_>, offset: u64) -> io::Result<Option<(u64, u64)>> {
     let seek = |offset: u64, whence| {
         // SAFETY: no pointers; the descriptor is open while borrowed.

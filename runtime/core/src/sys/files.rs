@@ -17,8 +17,8 @@ pub fn name_cached(at: RawFd, path: &CStr, follow: bool) -> io::Result<OwnedFd> 
     open(at, path, libc::O_PATH | nofollow, 0, libc::RESOLVE_CACHED)
 }
 
-/// `openat2(2)`, and without `RESOLVE_` flags `openat(2)`, which refuses less; the descriptor is close-on-exec. May block.
-/// `at` is an open directory, or `AT_FDCWD`; of what is neither, the error is the kernel's.
+/// `openat2(2)`, and without `RESOLVE_` flags `openat(2)`, which refuses less; the descriptor is close-on-exec. May
+/// block. `at` is an open directory, or `AT_FDCWD`; of what is neither, the error is the kernel's.
 pub fn open(at: RawFd, path: &CStr, flags: i32, mode: u32, resolve: u64) -> io::Result<OwnedFd> {
     let flags = flags | libc::O_CLOEXEC;
     let fd = if resolve == 0 {
@@ -76,8 +76,8 @@ pub fn file_system(fd: BorrowedFd<'_>) -> io::Result<FileSystem> {
     })
 }
 
-/// `preadv2(2)` of one buffer. With `no_wait` (`RWF_NOWAIT`) what is not in memory is `WouldBlock`, or a short count, and
-/// `Unsupported` what cannot tell.
+/// `preadv2(2)` of one buffer. With `no_wait` (`RWF_NOWAIT`) what is not in memory is `WouldBlock`, or a short count,
+/// and `Unsupported` what cannot tell.
 pub fn read_at(fd: BorrowedFd<'_>, memory: &mut [MaybeUninit<u8>], offset: u64, no_wait: bool) -> io::Result<usize> {
     if !no_wait {
         let (start, len) = (memory.as_mut_ptr().cast(), memory.len());

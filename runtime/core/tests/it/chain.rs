@@ -1,5 +1,5 @@
-//! Linked operations: the second runs after the first and only if that succeeded, however full the queue is; dropped, cut
-//! and forgotten ones.
+//! Linked operations: the second runs after the first and only if that succeeded, however full the queue is; dropped,
+//! cut and forgotten ones.
 
 use std::cell::Cell;
 use std::os::fd::{AsRawFd, OwnedFd};
