@@ -1,5 +1,5 @@
-//! A file system that is full: on a tmpfs of 256 KiB in a mount namespace of the test's own, or where that may not be made,
-//! on /dev/full alone, which the test `at` covers as well.
+//! A file system that is full, and one that may only be read: on a tmpfs of 256 KiB in a mount namespace of the test's own,
+//! or where that may not be made, on /dev/full alone, which the test `at` covers as well.
 
 use std::io::ErrorKind;
 use std::process::Command;
@@ -8,16 +8,20 @@ use std::time::Duration;
 use runtime::fs::{self, File};
 use runtime::io::{AsyncWrite, BufResult};
 
-use crate::kit::everywhere;
+use crate::kit::{everywhere, same_error};
 use crate::support::{am_child, watchdog};
 
-const NAME: &str = "full::a_full_file_system_is_said_to_be_full_and_works_again";
+const NAME: &str = "full::a_file_system_that_is_full_or_read_only_says_so";
 
 #[test]
-fn a_full_file_system_is_said_to_be_full_and_works_again() {
+fn a_file_system_that_is_full_or_read_only_says_so() {
     if am_child(NAME) {
         let dir = std::env::var("RUNTIME_TEST_TINY").unwrap();
-        return everywhere(|| on(std::path::Path::new(&dir).to_owned()));
+        let dir = std::path::Path::new(&dir);
+        everywhere(|| on(dir.to_owned()));
+        let status = Command::new("mount").args(["-o", "remount,ro"]).arg(dir).status().unwrap();
+        assert!(status.success());
+        return everywhere(|| read_only(dir.to_owned()));
     }
     let _watchdog = watchdog(Duration::from_secs(60));
     let dir = tempfile::tempdir().unwrap();
@@ -47,6 +51,21 @@ fn a_full_file_system_is_said_to_be_full_and_works_again() {
             });
         }
     }
+}
+
+/// The file system may only be read by now: std's errors, and what may be read is.
+async fn read_only(dir: std::path::PathBuf) {
+    let path = dir.join("file");
+    assert_eq!(fs::read(&path).await.unwrap(), b"fits");
+    same_error(File::create(&path).await, std::fs::File::create(&path));
+    same_error(fs::remove_file(&path).await, std::fs::remove_file(&path));
+    same_error(fs::rename(&path, dir.join("x")).await, std::fs::rename(&path, dir.join("x")));
+    same_error(fs::create_dir(dir.join("x")).await, std::fs::create_dir(dir.join("x")));
+    same_error(fs::symlink("x", dir.join("y")).await, std::os::unix::fs::symlink("x", dir.join("y")));
+    same_error(fs::copy(&path, dir.join("x")).await, std::fs::copy(&path, dir.join("x")));
+    assert_eq!(fs::set_xattr(&path, "user.x", "").await.unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    let error = fs::remove_dir_all(&dir).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReadOnlyFilesystem);
 }
 
 /// A write that is short because there is no room, with room again before it goes on: the rest is written, and a sync
