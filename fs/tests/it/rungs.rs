@@ -182,6 +182,35 @@ fn a_file_that_grows_or_shrinks_meanwhile_is_read_as_it_is() {
 }
 
 #[test]
+fn files_that_are_dropped_are_closed_when_block_on_returns() {
+    crate::support::in_child(
+        "rungs::files_that_are_dropped_are_closed_when_block_on_returns",
+        Duration::from_secs(30),
+        || {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("file");
+            std::fs::write(&path, "x").unwrap();
+            let rt = Builder::new().build().unwrap();
+            let base = crate::support::fds();
+            for round in 0..50 {
+                // The first of its mount is left to another thread everywhere, those on overlayfs always are.
+                rt.block_on(async {
+                    let mut kept = Vec::new();
+                    for _ in 0..20 {
+                        kept.push(File::open(&path).await.unwrap());
+                    }
+                    let name = format!("{}", round % 7);
+                    runtime::spawn(async move { drop(kept) });
+                    drop(File::create(dir.path().join(name)).await.unwrap());
+                    runtime::task::yield_now().await;
+                });
+                assert_eq!(crate::support::fds(), base, "round {round}");
+            }
+        },
+    );
+}
+
+#[test]
 fn files_that_are_dropped_are_closed_on_this_thread_where_that_asks_nobody() {
     crate::support::in_child(
         "rungs::files_that_are_dropped_are_closed_on_this_thread_where_that_asks_nobody",

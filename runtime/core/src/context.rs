@@ -37,6 +37,8 @@ pub(crate) struct Context {
     pub(crate) door: Arc<Door<TaskRef>>,
     /// Its jobs on the blocking pool.
     pub(crate) jobs: Arc<Jobs>,
+    /// Files of its that other threads close.
+    pub(crate) closes: Arc<Jobs>,
     pub(crate) clock: Clock,
     /// What streams keep on this thread; see [`Resident`].
     residents: RefCell<Slab<Rc<dyn Resident>>>,
@@ -78,6 +80,7 @@ impl Context {
             timers: Timers::new(),
             door,
             jobs: Arc::default(),
+            closes: Arc::default(),
             clock: Clock::new(),
             residents: RefCell::default(),
             spin: Spin::new(spin),

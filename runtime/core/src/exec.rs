@@ -60,6 +60,8 @@ const CLOCK_POLLS_MAX: usize = 32;
 
 /// How long a dropped runtime waits for what it cannot cancel.
 const DROP_LIMIT: Duration = Duration::from_secs(3);
+/// How long `block_on` waits at its end for files that were dropped and that other threads close.
+const CLOSES_LIMIT: Duration = Duration::from_secs(1);
 /// How long a dropped runtime waits for its jobs on the blocking pool.
 const DROP_JOBS_LIMIT: Duration = Duration::from_secs(1);
 
@@ -618,17 +620,21 @@ impl Drop for Settled<'_> {
     }
 }
 
-/// What was cancelled meanwhile is sent off and settled, and what was received ahead is given to its streams, which may go
-/// elsewhere now: there may be no next turn. On while completions come, of which one enter brings out a few tens; bounded
-/// by what was in flight.
+/// What was cancelled meanwhile is sent off and settled, what was received ahead is given to its streams, which may go
+/// elsewhere now, and files that were dropped are closed: there may be no next turn.
 fn settle(cx: &Context) {
     if cx.driver.has_acts() {
         fetch(cx);
     }
     cx.move_out();
-    if !cx.driver.has_cancels() {
-        return;
+    if cx.driver.has_cancels() {
+        send_off(cx);
     }
+    cx.closes.wait(time::after(CLOSES_LIMIT));
+}
+
+/// On while completions come, of which one enter brings out a few tens; bounded by what was in flight.
+fn send_off(cx: &Context) {
     for _ in 0..=cx.driver.in_flight() {
         visit(cx, Wait::No);
         if cx.driver.last_reaped() == 0 {

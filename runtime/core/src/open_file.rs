@@ -150,9 +150,11 @@ impl Drop for OpenFile {
         }
         if let Some(fd) = self.fd.take() {
             let learn = self.closing.learn;
+            let guard = context::with(|cx| cx.closes.begin());
             crate::pool::close(move || {
                 learn(fd.as_fd());
                 drop(fd);
+                drop(guard);
             });
         }
     }

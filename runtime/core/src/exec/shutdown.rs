@@ -36,6 +36,7 @@ pub(super) fn shutdown(cx: &Context, limit: Duration, jobs_limit: Duration) -> u
     end_residents(cx);
     cx.driver.close_pool();
     cx.jobs.wait(deadline.min(jobs_deadline));
+    cx.closes.wait(deadline.min(jobs_deadline));
     let late = cx.door.close();
     for arrival in late {
         contained(|| receive(cx, arrival));
