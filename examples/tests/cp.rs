@@ -54,3 +54,19 @@ fn what_cannot_be_copied_is_said_and_harms_nothing() {
     let output = cp(&[&from, "/dev/full".as_ref()]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("28"), "{output:?}");
 }
+
+#[test]
+fn a_terminal_sees_how_far_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+    std::fs::write(&from, vec![7; 3 << 20]).unwrap();
+    // script(1) gives the program a terminal.
+    let line = format!("{} {} {}", binary().display(), from.display(), to.display());
+    let Ok(output) = Command::new("script").args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).output() else {
+        eprintln!("skipped: there is no script(1)");
+        return;
+    };
+    let seen = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && seen.contains("\r100 %  3072 of 3072 KiB"), "{output:?}");
+    assert!(std::fs::read(&to).unwrap() == vec![7; 3 << 20]);
+}

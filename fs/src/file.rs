@@ -44,8 +44,8 @@ pub use direct::DirectAlign;
 /// # Dropping
 ///
 /// closes the file, or leaves that to the last dropped operation that still uses it. Where a close asks nobody (ext4,
-/// xfs, btrfs, tmpfs, /proc, and what is no regular file) that is at once; elsewhere, as on overlayfs, FUSE and NFS, a
-/// thread of the blocking pool does it soon. [`close`](Self::close) waits and tells.
+/// xfs, btrfs, tmpfs, /proc, and what is no regular file) that is at once; elsewhere, as on overlayfs, FUSE and NFS,
+/// another thread does it, for which `block_on` waits at its end, a second at most. [`close`](Self::close) waits and tells.
 ///
 /// # Examples
 ///

@@ -173,8 +173,9 @@ fn wakers_may_use_the_runtime_when_they_are_woken() {
         let mut operation = submit(kit::nop(|| {}));
         assert!(poll_with(&mut operation, &act()).is_pending());
         kit::until(|| woken.get() == 1).await;
-        let mut timer = sleep(Duration::from_millis(1));
-        assert!(poll_with(&mut timer, &act()).is_pending());
+        let waker = act();
+        let mut timer = sleep(Duration::from_millis(50));
+        assert!(poll_with(&mut timer, &waker).is_pending());
         kit::until(|| woken.get() == 2).await;
         let mut handle = spawn(yield_now());
         assert!(poll_with(&mut handle, &act()).is_pending());
