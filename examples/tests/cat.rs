@@ -1,19 +1,11 @@
 //! The examples `cat` and `tee` as a user starts them, between pipes, files and nothing.
 
+mod support;
+
 use std::io::{Read, Write};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Where cargo puts the example: beside this test's own folder. A run of this test alone does not build it.
-fn binary(name: &str) -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let path = test.ancestors().nth(2).unwrap().join("examples").join(name);
-    if !path.exists() {
-        let built = Command::new(env!("CARGO")).args(["build", "-p", "examples", "--example", name]).status().unwrap();
-        assert!(built.success());
-    }
-    path
-}
+use support::binary;
 
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i ^ (i >> 8)) as u8).collect()

@@ -1,21 +1,13 @@
 //! The example `cp` as a user starts it.
 
-use std::path::PathBuf;
+mod support;
+
 use std::process::{Command, Output, Stdio};
 
-/// Where cargo puts the example: beside this test's own folder. A run of this test alone does not build it.
-fn binary() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let path = test.ancestors().nth(2).unwrap().join("examples/cp");
-    if !path.exists() {
-        let built = Command::new(env!("CARGO")).args(["build", "-p", "examples", "--example", "cp"]).status().unwrap();
-        assert!(built.success());
-    }
-    path
-}
+use support::binary;
 
 fn cp(args: &[&std::path::Path]) -> Output {
-    Command::new(binary()).args(args).stdin(Stdio::null()).output().unwrap()
+    Command::new(binary("cp")).args(args).stdin(Stdio::null()).output().unwrap()
 }
 
 #[test]
@@ -61,7 +53,7 @@ fn a_terminal_sees_how_far_it_is() {
     let (from, to) = (dir.path().join("from"), dir.path().join("to"));
     std::fs::write(&from, vec![7; 3 << 20]).unwrap();
     // script(1) gives the program a terminal.
-    let line = format!("{} {} {}", binary().display(), from.display(), to.display());
+    let line = format!("{} {} {}", binary("cp").display(), from.display(), to.display());
     let Ok(output) = Command::new("script").args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).output() else {
         eprintln!("skipped: there is no script(1)");
         return;

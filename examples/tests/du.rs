@@ -1,22 +1,15 @@
 //! The example `du` as a user starts it.
 
+mod support;
+
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Where cargo puts the example: beside this test's own folder. A run of this test alone does not build it.
-fn binary() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let path = test.ancestors().nth(2).unwrap().join("examples/du");
-    if !path.exists() {
-        let built = Command::new(env!("CARGO")).args(["build", "-p", "examples", "--example", "du"]).status().unwrap();
-        assert!(built.success());
-    }
-    path
-}
+use support::binary;
 
 fn du(dir: &Path, args: &[&str]) -> Output {
-    Command::new(binary()).args(args).current_dir(dir).stdin(Stdio::null()).output().unwrap()
+    Command::new(binary("du")).args(args).current_dir(dir).stdin(Stdio::null()).output().unwrap()
 }
 
 /// What std says, one after the other.

@@ -1,21 +1,13 @@
 //! The example `kv_wal` as a user starts it, and as an accident ends it.
 
+mod support;
+
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// Where cargo puts the example: beside this test's own folder. A run of this test alone does not build it.
-fn binary() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let path = test.ancestors().nth(2).unwrap().join("examples/kv_wal");
-    if !path.exists() {
-        let built =
-            Command::new(env!("CARGO")).args(["build", "-p", "examples", "--example", "kv_wal"]).status().unwrap();
-        assert!(built.success());
-    }
-    path
-}
+use support::binary;
 
 /// The store, ended with the test.
 struct Store {
@@ -34,7 +26,8 @@ impl Drop for Store {
 
 impl Store {
     fn start(log: &Path) -> Self {
-        let mut child = Command::new(binary()).arg(log).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            Command::new(binary("kv_wal")).arg(log).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         let mut store = Self { child, stdin, stdout, keys: 0 };
         store.keys = store.hear().unwrap().strip_suffix(" keys").unwrap().parse().unwrap();

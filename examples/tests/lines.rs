@@ -1,10 +1,13 @@
 //! The example `lines` as a user starts it, with plain std at the other end.
 
+mod support;
+
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+
+use support::binary;
 
 /// The server, ended with the test.
 struct Server(Child);
@@ -16,20 +19,8 @@ impl Drop for Server {
     }
 }
 
-/// Where cargo puts the example: beside this test's own folder. A run of this test alone does not build it.
-fn binary() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let path = test.ancestors().nth(2).unwrap().join("examples/lines");
-    if !path.exists() {
-        let built =
-            Command::new(env!("CARGO")).args(["build", "-p", "examples", "--example", "lines"]).status().unwrap();
-        assert!(built.success());
-    }
-    path
-}
-
 fn start() -> (Server, String) {
-    let mut child = Command::new(binary()).arg("127.0.0.1:0").stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = Command::new(binary("lines")).arg("127.0.0.1:0").stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let addr = line.trim().strip_prefix("listening on ").expect("the server says where it listens").to_owned();

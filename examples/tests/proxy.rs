@@ -1,10 +1,13 @@
 //! The examples `proxy` and `send_file` as a user starts them, with plain std at the other ends.
 
+mod support;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
+
+use support::binary;
 
 /// The program, ended with the test.
 struct Program {
@@ -39,17 +42,6 @@ fn line(from: &mut impl BufRead) -> String {
     let mut line = String::new();
     from.read_line(&mut line).unwrap();
     line.trim().to_owned()
-}
-
-/// Where cargo puts the example: beside this test's own folder. A run of this test alone does not build it.
-fn binary(name: &str) -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let path = test.ancestors().nth(2).unwrap().join("examples").join(name);
-    if !path.exists() {
-        let built = Command::new(env!("CARGO")).args(["build", "-p", "examples", "--example", name]).status().unwrap();
-        assert!(built.success());
-    }
-    path
 }
 
 fn pattern(len: usize) -> Vec<u8> {

@@ -1,9 +1,13 @@
 //! The example `shutdown`, run as its header says: clients are served, a signal drains them, and the process ends well.
 
+mod support;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use support::binary;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -16,11 +20,7 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        // Cargo builds examples for the tests of their package, beside their folder.
-        let mut path = std::env::current_exe().expect("the path of this test");
-        path.pop();
-        path.pop();
-        let mut command = Command::new(path.join("examples/shutdown"));
+        let mut command = Command::new(binary("shutdown"));
         let mut child = command.arg("127.0.0.1:0").stdout(Stdio::piped()).spawn().expect("the example was built");
         let mut out = BufReader::new(child.stdout.take().expect("piped"));
         let mut line = String::new();
