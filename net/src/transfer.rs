@@ -8,15 +8,15 @@ mod transmit;
 pub(crate) mod zero_copy;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use runtime_core::buf::{self, BufResult, IoBuf, IoBufMut};
 use runtime_core::coop;
 use runtime_core::duplex::{Direction, Duplex, Held};
 use runtime_core::fd::Origin;
-use runtime_core::ladder::ready;
-use runtime_core::op::poll_add::{POLLIN, POLLOUT};
+use runtime_core::ladder::{ready, room};
+use runtime_core::op::poll_add::POLLIN;
 use runtime_core::op::recv::RecvVectored;
 use runtime_core::op::send::SendVectored;
 use runtime_core::op::{Kind, Rung};
@@ -28,7 +28,6 @@ pub use receive::Receive;
 pub use transmit::{Transmit, WriteAll};
 
 const MSG_PEEK: i32 = 0x2;
-const MSG_WAITALL: i32 = 0x100;
 
 /// What the end of an operation means for the transfer that it is a part of.
 enum Settled {
@@ -203,7 +202,7 @@ async fn send_vectored<B: IoBuf>(mut held: Held, mut bufs: Vec<B>, skip: usize) 
         (result, bufs, held) = submit(SendVectored::new(held, bufs, skip)).await;
         match result {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = ready(held, POLLOUT).await.1,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = room(held).await,
             result => return (result, bufs, held),
         }
     }
@@ -218,5 +217,5 @@ pub(crate) async fn shutdown(duplex: &Arc<Duplex>, how: std::net::Shutdown) -> i
     coop::assert_same_process();
     coop::count(Kind::Shutdown, Rung::Inline);
     coop::spend(0);
-    sys::shutdown(duplex.as_fd(), how)
+    duplex.shutdown(how)
 }

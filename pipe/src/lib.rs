@@ -33,9 +33,9 @@ use runtime_core::coop;
 use runtime_core::duplex::{Direction, Duplex, Held};
 use runtime_core::ends::{End, What};
 use runtime_core::fd::Carry;
-use runtime_core::ladder::{read_inline, ready};
+use runtime_core::ladder::{read_inline, ready, room};
 use runtime_core::op::Kind;
-use runtime_core::op::poll_add::{POLLIN, POLLOUT};
+use runtime_core::op::poll_add::POLLIN;
 use runtime_core::op::read::{NO_OFFSET, Read};
 use runtime_core::op::recv::Recv;
 use runtime_core::op::send::Send;
@@ -223,7 +223,7 @@ async fn write_some<B: IoBuf>(
     loop {
         let result;
         (result, buf, held) = match what {
-            What::Socket => submit(Send::new(held, buf, skip, 0)).await,
+            What::Socket => submit(Send::new(held, buf, skip)).await,
             What::Pipe | What::Other => {
                 let may_block = may_block(held.duplex());
                 submit(Write::new(held, buf, skip, NO_OFFSET).on_worker(may_block)).await
@@ -231,7 +231,7 @@ async fn write_some<B: IoBuf>(
         };
         match result {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = ready(held, POLLOUT).await.1,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = room(held).await,
             result => return (result.map_err(seen), buf, held),
         }
     }

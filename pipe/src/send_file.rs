@@ -11,10 +11,9 @@ use std::sync::Arc;
 use runtime_core::coop;
 use runtime_core::duplex::{Direction, Held};
 use runtime_core::ends::{End, Sink, What};
-use runtime_core::ladder::{mounts, offload, ready};
+use runtime_core::ladder::{mounts, offload, room};
 use runtime_core::op::Kind;
 use runtime_core::op::pass::Pass;
-use runtime_core::op::poll_add::POLLOUT;
 use runtime_core::op::read::Read;
 use runtime_core::op::statx::{STATX_MNT_ID, STATX_SIZE, STATX_TYPE};
 use runtime_core::submit::submit;
@@ -167,7 +166,7 @@ async fn write(
                 sent.set(sent.get() + n as u64);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = ready(held, POLLOUT).await.1,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = room(held).await,
             Err(error) => return Err(seen(error)),
         }
         *to = Some(held);

@@ -22,7 +22,7 @@ use runtime_core::coop;
 use runtime_core::duplex::{Direction, Duplex, Held};
 use runtime_core::ends::{End, Sink, Source, What};
 use runtime_core::fd::{Carry, Origin};
-use runtime_core::ladder::ready;
+use runtime_core::ladder::{ready, room};
 use runtime_core::op::pass::Pass;
 use runtime_core::op::poll_add::{POLLIN, POLLOUT};
 use runtime_core::op::read::{NO_OFFSET, Read};
@@ -416,7 +416,7 @@ impl Pair {
             (result, data, to) = submit(Write::new(to, data, 0, NO_OFFSET)).await;
             match result {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => to = ready(to, POLLOUT).await.1,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => to = room(to).await,
                 result => {
                     self.held = Some((from, to));
                     return result.map_err(seen);
@@ -444,9 +444,9 @@ impl Pair {
             return self.wait_for_input().await;
         }
         let (from, to) = self.held.take().expect("between operations both are here");
-        let (result, to) = ready(to, POLLOUT).await;
+        let to = room(to).await;
         self.held = Some((from, to));
-        result.map(drop)
+        Ok(())
     }
 
     /// The error that followed the last bytes, then what the runtime has in its own memory for the input, go first.
@@ -551,7 +551,7 @@ impl Pair {
         let (from, to) = self.held.take().expect("between operations both are here");
         let carry = Carry::new(from, data);
         // An error of the poll shows itself in the write.
-        let (_, to) = ready(to, POLLOUT).await;
+        let to = room(to).await;
         let (from, data) = carry.into_parts();
         self.held = Some((from, to));
         data

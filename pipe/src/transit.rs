@@ -11,7 +11,7 @@ use std::time::Duration;
 use runtime_core::coop;
 use runtime_core::duplex::Held;
 use runtime_core::fd::Origin;
-use runtime_core::ladder::{read_inline, ready};
+use runtime_core::ladder::{read_inline, room};
 use runtime_core::op::poll_add::POLLOUT;
 use runtime_core::op::{Kind, Rung};
 use runtime_core::sys::{self, pipes};
@@ -143,7 +143,7 @@ impl Transit {
                     if let Ok(false) = is_ready {
                         coop::count(Kind::Splice, Rung::Reissue);
                         // An error of the poll shows itself in the next try.
-                        *to = Some(ready(held, POLLOUT).await.1);
+                        *to = Some(room(held).await);
                         continue;
                     }
                     *to = Some(held);

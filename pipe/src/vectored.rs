@@ -8,8 +8,8 @@ use runtime_core::buf::{BufResult, IoBuf, IoBufMut};
 use runtime_core::coop;
 use runtime_core::duplex::Direction;
 use runtime_core::ends::What;
-use runtime_core::ladder::ready;
-use runtime_core::op::poll_add::{POLLIN, POLLOUT};
+use runtime_core::ladder::{ready, room};
+use runtime_core::op::poll_add::POLLIN;
 use runtime_core::op::read::{NO_OFFSET, ReadVectored};
 use runtime_core::op::write::WriteVectored;
 use runtime_core::submit::submit;
@@ -50,7 +50,7 @@ impl Sender {
             };
             match result {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = ready(held, POLLOUT).await.1,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = room(held).await,
                 result => return BufResult(result.map_err(seen), bufs),
             }
         }

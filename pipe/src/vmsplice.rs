@@ -8,8 +8,7 @@ use runtime_core::buf::{IoBuf, Pages};
 use runtime_core::coop;
 use runtime_core::duplex::Direction;
 use runtime_core::gift::Gift;
-use runtime_core::ladder::ready;
-use runtime_core::op::poll_add::POLLOUT;
+use runtime_core::ladder::room;
 use runtime_core::op::{Kind, Rung};
 
 use crate::{Sender, seen};
@@ -69,7 +68,7 @@ pub async fn vmsplice(pages: Pages, output: &Sender) -> io::Result<usize> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 coop::count(Kind::Write, Rung::Reissue);
                 // An error of the poll shows itself in the next try.
-                held = ready(held, POLLOUT).await.1;
+                held = room(held).await;
             }
             Err(error) => return Err(seen(error)),
         }

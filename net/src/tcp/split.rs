@@ -5,7 +5,6 @@ use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use runtime_core::buf::{BufResult, IoBuf, IoBufMut};
@@ -253,7 +252,7 @@ impl Drop for OwnedWriteHalf {
         // In a child of fork(2) the connection is the parent's.
         if let Some(duplex) = self.duplex.as_ref().filter(|_| sys::same_process()) {
             // A connection that is gone already needs no end.
-            let _ = sys::shutdown(duplex.as_fd(), Shutdown::Write);
+            let _ = duplex.shutdown(Shutdown::Write);
         }
     }
 }

@@ -143,13 +143,19 @@ impl<'a, B: IoBufMut> Receive<'a, B> {
     fn go_on(
         &mut self,
         result: io::Result<usize>,
-        held: Held,
+        mut held: Held,
         buf: B,
         task: &mut Task<'_>,
     ) -> Poll<BufResult<usize, B>> {
+        let peek = self.extent == Extent::Peek;
         let result = match result {
             // The end of the stream, or an error that the kernel has told a dropped write and tells nobody again.
-            Ok(0) => held.take_end(self.extent == Extent::Peek).map_or(Ok(0), Err),
+            Ok(0) => held.take_end(peek).map_or(Ok(0), Err),
+            // Which the kernel tells a look, and then nobody.
+            Err(error) if peek => {
+                held.keep_error(error.raw_os_error().unwrap_or(0));
+                Err(error)
+            }
             result => result,
         };
         match self.settle(result) {

@@ -18,14 +18,15 @@ use std::task::{Context as Task, Poll, ready};
 use runtime_core::buf::{self, BufResult, IoBuf};
 use runtime_core::coop;
 use runtime_core::duplex::{Direction, Duplex, Held};
-use runtime_core::op::poll_add::{POLLOUT, PollAdd};
+use runtime_core::ladder::Room;
+use runtime_core::op::poll_add::PollAdd;
 use runtime_core::op::send::Send;
 use runtime_core::op::{Cqe, Kind, Op, Rung};
 use runtime_core::submit::Flight;
 use runtime_core::sys;
 use runtime_core::wait::Ticket;
 
-use super::{MSG_WAITALL, Settled, after_a_part};
+use super::{Settled, after_a_part};
 
 /// How much a write is to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,8 +48,8 @@ pub struct Transmit<'a, B: IoBuf> {
     buf: Option<B>,
     sent: usize,
     flight: Flight<Send<B, Held>>,
-    /// Only where the kernel did not wait by itself.
-    poll: Option<Box<Flight<PollAdd<Held>>>>,
+    /// Only while there is no room.
+    poll: Option<Box<Flight<PollAdd<Room<Held>>>>>,
 }
 
 // Nothing in it is pinned: the buffer is moved into the operation's slot.
@@ -96,17 +97,19 @@ impl<'a, B: IoBuf> Transmit<'a, B> {
     fn polled(&mut self, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
         let Some(poll) = &mut self.poll else { unreachable!("asked before") };
         // An error of the poll shows itself in the operation that is tried again.
-        let (_events, held) = ready!(poll.poll(task));
+        let (events, room) = ready!(poll.poll(task));
         self.poll = None;
         let buf = self.buf.take().expect("kept beside the poll");
-        self.send_again(held, buf, task)
+        match room.after(&events) {
+            Ok(held) => self.send_again(held, buf, task),
+            Err(next) => self.wait(next, buf, task),
+        }
     }
 
     #[inline(always)]
     fn send(&mut self, held: Held, buf: B, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
-        let flags = if self.extent == Extent::Whole { MSG_WAITALL } else { 0 };
         let sent = self.sent;
-        match Flight::start_with(task, || Send::new(held, buf, sent, flags)) {
+        match Flight::start_with(task, || Send::new(held, buf, sent)) {
             Ok(flight) => {
                 self.flight = flight;
                 Poll::Pending
@@ -136,11 +139,15 @@ impl<'a, B: IoBuf> Transmit<'a, B> {
         }
     }
 
-    /// A ring operation waits by itself; should one not, a poll does.
+    /// There is no room: waits for it.
     #[cold]
     fn arm(&mut self, held: Held, buf: B, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
         coop::count(Kind::PollAdd, Rung::Reissue);
-        match Flight::start_with(task, || PollAdd::new(held, POLLOUT)) {
+        self.wait(Room::poll(held), buf, task)
+    }
+
+    fn wait(&mut self, room: PollAdd<Room<Held>>, buf: B, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
+        match Flight::start_with(task, || room) {
             Ok(poll) => {
                 self.poll = Some(Box::new(poll));
                 self.buf = Some(buf);

@@ -18,15 +18,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use runtime_core::buf::{BufResult, IoBuf};
 use runtime_core::coop;
 use runtime_core::duplex::{Direction, Duplex, Held};
-use runtime_core::ladder::ready;
+use runtime_core::ladder::room;
 use runtime_core::op::WithNotice;
-use runtime_core::op::poll_add::POLLOUT;
 use runtime_core::op::send::Send;
 use runtime_core::op::send_zc::{SendZc, Sent, ZeroCopy};
 use runtime_core::submit::submit;
+use runtime_core::sys;
 
 use super::transmit::{Extent, Transmit};
-use super::{MSG_WAITALL, Settled, after_a_part};
+use super::{Settled, after_a_part};
 
 /// From how many bytes on a write goes without a copy, unless the stream was told otherwise.
 ///
@@ -110,6 +110,10 @@ async fn send<B: IoBuf>(duplex: &Arc<Duplex>, mut buf: B, extent: Extent) -> Buf
     let index = coop::registered(&buf);
     let mut sent = 0;
     loop {
+        if sys::has_peer_ended(held.as_fd()) {
+            // The kernel cannot wait for the room that such a peer makes, other than on a worker; see `Room`.
+            return send_plain(held, buf, sent, extent).await;
+        }
         let op = SendZc::new(held, buf, sent, extent == Extent::Whole, zero_copy, index);
         let Sent { result, buf: back, origin, copied } = submit(WithNotice(op)).await;
         buf = back;
@@ -134,16 +138,16 @@ async fn send<B: IoBuf>(duplex: &Arc<Duplex>, mut buf: B, extent: Extent) -> Buf
             }
             (Err(error), None) => return BufResult(Err(error), buf),
         };
-        if !is_about_zero_copy(&error) {
+        if !is_about_zero_copy(&error) && !is_given_up(&error) {
             match Settled::failed(error) {
                 Settled::Again => {}
-                Settled::NotReady => held = ready(held, POLLOUT).await.1,
+                Settled::NotReady => held = room(held).await,
                 Settled::Done(Err(error)) if sent > 0 => return BufResult(Err(after_a_part(held.as_fd(), error)), buf),
                 Settled::Done(result) => return BufResult(result, buf),
             }
             continue;
         }
-        if !is_short_of_memory(&error) {
+        if !is_short_of_memory(&error) && !is_given_up(&error) {
             policy.refused();
         }
         return send_plain(held, buf, sent, extent).await;
@@ -158,6 +162,12 @@ fn is_about_zero_copy(error: &io::Error) -> bool {
     is_short_of_memory(error) || matches!(error.raw_os_error(), Some(EINVAL | EOPNOTSUPP))
 }
 
+/// Nobody has cancelled it but the kernel, which had no worker for it.
+fn is_given_up(error: &io::Error) -> bool {
+    const ECANCELED: i32 = 125;
+    error.raw_os_error() == Some(ECANCELED)
+}
+
 fn is_short_of_memory(error: &io::Error) -> bool {
     const ENOMEM: i32 = 12;
     const ENOBUFS: i32 = 105;
@@ -166,10 +176,9 @@ fn is_short_of_memory(error: &io::Error) -> bool {
 
 /// Sends what is behind the `sent` bytes, with the direction in hand.
 async fn send_plain<B: IoBuf>(mut held: Held, mut buf: B, mut sent: usize, extent: Extent) -> BufResult<usize, B> {
-    let flags = if extent == Extent::Whole { MSG_WAITALL } else { 0 };
     loop {
         let result;
-        (result, buf, held) = submit(Send::new(held, buf, sent, flags)).await;
+        (result, buf, held) = submit(Send::new(held, buf, sent)).await;
         match result {
             Ok(0) if extent == Extent::Whole => return BufResult(Err(io::ErrorKind::WriteZero.into()), buf),
             Ok(n) => {
@@ -180,7 +189,7 @@ async fn send_plain<B: IoBuf>(mut held: Held, mut buf: B, mut sent: usize, exten
             }
             Err(error) => match Settled::failed(error) {
                 Settled::Again => {}
-                Settled::NotReady => held = ready(held, POLLOUT).await.1,
+                Settled::NotReady => held = room(held).await,
                 Settled::Done(Err(error)) if sent > 0 => return BufResult(Err(after_a_part(held.as_fd(), error)), buf),
                 Settled::Done(result) => return BufResult(result, buf),
             },

@@ -10,6 +10,7 @@ mod backlog;
 mod cancel;
 mod dispatch;
 mod end;
+mod half_closed;
 mod handover;
 mod handover_walk;
 mod io_cancel;

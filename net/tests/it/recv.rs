@@ -1,6 +1,7 @@
 //! Pooled receives: bytes come in order whatever is dropped, the end after them; a slow consumer holds up the peer, an
 //! empty pool nobody.
 
+use std::cell::Cell;
 use std::io::Write;
 use std::rc::Rc;
 
@@ -723,4 +724,53 @@ fn std_gets_the_socket_back_unless_bytes_wait() {
         assert!(got == b"std" || got == b"two");
         assert_eq!(runtime::metrics().pool_pieces, 0);
     });
+}
+
+#[test]
+fn a_reader_goes_on_when_its_receive_was_ended_with_bytes_behind_its_back() {
+    // The kernel ends a receive with its last bytes when there is no room for its completions, and a listener that is
+    // dropped reaps them ahead of their turn.
+    const STREAMS: usize = 40;
+    for pool in ["incremental", "classic"] {
+        let _watchdog = watchdog(scaled(secs(40)));
+        with_pool(Builder::new().entries(4), pool).build().unwrap().block_on(async {
+            let mut rng = Rng(1);
+            let (mut peers, mut counts, mut sent) = (Vec::new(), Vec::new(), vec![0; STREAMS]);
+            for _ in 0..STREAMS {
+                let (stream, peer) = pair().await;
+                let count = Rc::new(Cell::new(0));
+                counts.push(Rc::clone(&count));
+                peers.push(peer);
+                runtime::spawn(async move {
+                    while let Ok(data) = stream.recv().await
+                        && !data.is_empty()
+                    {
+                        count.set(count.get() + data.len());
+                    }
+                });
+            }
+            for _ in 0..100 {
+                let mut send = |peers: &mut [Peer], sent: &mut [usize]| {
+                    for (peer, sent) in peers.iter_mut().zip(sent) {
+                        if rng.below(3) > 0 {
+                            let len = 1 + rng.below(200) as usize;
+                            peer.write_all(&vec![7; len]).unwrap();
+                            *sent += len;
+                        }
+                    }
+                };
+                send(&mut peers, &mut sent);
+                runtime::task::yield_now().await;
+                let listener = runtime::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+                assert!(poll_once(std::pin::pin!(listener.accept())).await.is_pending());
+                runtime::task::yield_now().await;
+                send(&mut peers, &mut sent);
+                drop(listener);
+                until("everything is received", secs(5), || {
+                    counts.iter().map(|count| count.get()).eq(sent.iter().copied())
+                })
+                .await;
+            }
+        });
+    }
 }

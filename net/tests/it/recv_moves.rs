@@ -1,6 +1,6 @@
 //! Streams that receive ahead and change threads and runtimes: what was received goes with them, in order.
 
-use std::io::Write;
+use std::io::{Read, Write};
 
 use runtime::Builder;
 use runtime::net::TcpStream;
@@ -8,7 +8,7 @@ use runtime::task::yield_now;
 
 use crate::peer::{ends, ms, pair, pattern, read_len, secs, until, within};
 use crate::recv::{POOLS, with_pool};
-use crate::support::{Rng, fds, in_child, watchdog};
+use crate::support::{Rng, fds, in_child, scaled, watchdog};
 
 async fn recv_len(stream: &TcpStream, len: usize) -> Vec<u8> {
     let mut all = Vec::new();
@@ -255,5 +255,31 @@ fn a_forgotten_stream_is_let_go_when_the_runtime_ends() {
             std::mem::forget(stream);
         });
         assert_eq!(rt.shutdown_timeout(secs(5)), 0);
+    });
+}
+
+#[test]
+fn a_stream_received_from_elsewhere_gives_its_descriptor_up_soon_after_it_was_asked() {
+    let _watchdog = watchdog(scaled(secs(40)));
+    Builder::new().threads(2).build().unwrap().block_on(async {
+        let (stream, mut peer) = pair().await;
+        peer.write_all(b"x").unwrap();
+        assert_eq!(&stream.recv().await.unwrap()[..], b"x");
+        let elsewhere = runtime::spawn_on(1, move || async move {
+            let mut stream = stream;
+            loop {
+                match stream.into_std() {
+                    Ok(stream) => return stream,
+                    Err(refused) => stream = refused.into_inner(),
+                }
+                runtime::time::sleep(ms(1)).await;
+            }
+        });
+        let mut stream = within(secs(10), "into_std", elsewhere).await.unwrap();
+        stream.set_nonblocking(false).unwrap();
+        peer.write_all(b"yz").unwrap();
+        let mut data = [0; 2];
+        stream.read_exact(&mut data).unwrap();
+        assert_eq!(&data, b"yz");
     });
 }

@@ -63,6 +63,8 @@ pub struct Duplex {
     slow_close: AtomicBool,
     /// Nobody can read any more.
     abandoned: AtomicBool,
+    /// The writing direction was ended here, before the connection was over in any other way.
+    ended: AtomicBool,
     /// The home of the reading direction; null without one. Read and changed under the lock of that side only.
     home: AtomicPtr<Home>,
     /// Of the noun's; nothing here.
@@ -138,6 +140,7 @@ impl Duplex {
             sides: Default::default(),
             slow_close: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             home: AtomicPtr::default(),
             note: AtomicU64::new(0),
         })
@@ -149,8 +152,9 @@ impl Duplex {
         // Asked when nobody else has it: an orphan on another thread may have ended a moment ago.
         // The end of the stream is no loss: whoever has the descriptor is told again.
         let is_lost = |direction| {
-            let is_end = this.side(direction).rare.as_ref().is_some_and(|rare| rare.residue.is_end());
-            this.has_residue(direction) && !is_end
+            let side = this.side(direction);
+            let residue = side.rare.as_ref().map(|rare| &rare.residue);
+            residue.is_some_and(|residue| !(residue.is_empty() || residue.is_end()) || residue.end.is_some())
         };
         if is_lost(Direction::Read) || is_lost(Direction::Write) {
             return Err(Arc::new(this));
@@ -172,6 +176,14 @@ impl Duplex {
     /// Says whether closing the descriptor may block; if so it is closed by the blocking pool.
     pub fn set_slow_close(&self, slow: bool) {
         self.slow_close.store(slow, Ordering::Relaxed);
+    }
+
+    /// Ends the writing direction of a socket, or both: shutdown(2).
+    pub fn shutdown(&self, how: std::net::Shutdown) -> io::Result<()> {
+        if how != std::net::Shutdown::Read && !crate::sys::is_dead_tcp(self.as_fd()) {
+            self.ended.store(true, Ordering::Relaxed);
+        }
+        crate::sys::shutdown(self.as_fd(), how)
     }
 
     /// A word for whoever made the duplex, 0 at first: what is known of the descriptor beside its directions.
@@ -575,8 +587,11 @@ unsafe impl Origin for Held {
     }
 
     fn keep_short_write(&mut self) {
-        // The kernel goes on by itself until it fails, returns the count then, and tells the error to nobody.
-        if crate::sys::is_dead_tcp(self.duplex.as_fd()) {
+        // The kernel goes on by itself until it fails, returns the count then, and tells the error to nobody. A write
+        // that was cut short by our own end may find the connection over in an orderly way.
+        let fd = self.duplex.as_fd();
+        let is_orderly = || self.duplex.ended.load(Ordering::Relaxed) && crate::sys::has_delivered(fd);
+        if crate::sys::is_dead_tcp(fd) && !is_orderly() {
             self.keep_error(libc::ECONNRESET);
         }
     }

@@ -1,21 +1,21 @@
 //! The rungs of the ladder that several kinds of I/O climb in the same way.
 //!
-//! Owns the arm rung, a poll of the descriptor, after which the operation is issued again, the inline rungs of reads,
-//! and the last one, the blocking pool. Knows nothing of what is issued.
+//! Owns the arm rung, a poll of the descriptor, after which the operation is issued again, [`Room`], which it is for writes,
+//! the inline rungs of reads, and the last one, the blocking pool. Knows nothing of what is issued.
 
 pub mod mounts;
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::buf::IoBufMut;
 use crate::coop;
 use crate::fd::Origin;
-use crate::op::poll_add::PollAdd;
+use crate::op::poll_add::{POLLIN, POLLOUT, PollAdd};
 use crate::op::{Cqe, Kind, Rung};
 use crate::submit::submit;
-use crate::sys::{files, pipes};
+use crate::sys::{self, files, pipes};
 use crate::task::spawn_blocking;
 
 /// The inline rung of a read: read(2) of a descriptor that does not block, behind the first `at` bytes of the buffer.
@@ -82,6 +82,63 @@ fn read_with<B: IoBufMut>(
 pub async fn ready<F: Origin>(origin: F, events: i16) -> (io::Result<u32>, F) {
     coop::count(Kind::PollAdd, Rung::Reissue);
     submit(PollAdd::new(origin, events)).await
+}
+
+/// Waits until a socket or pipe has room; an error shows itself in what is tried next. See [`Room`].
+///
+/// # Cancel safety
+///
+/// Takes nothing from the descriptor; `origin` is dropped.
+///
+/// # Panics
+///
+/// Outside a runtime.
+pub async fn room<F: Origin>(origin: F) -> F {
+    coop::count(Kind::PollAdd, Rung::Reissue);
+    let mut poll = Room::poll(origin);
+    loop {
+        let (events, room) = submit(poll).await;
+        poll = match room.after(&events) {
+            Ok(origin) => return origin,
+            Err(next) => next,
+        };
+    }
+}
+
+/// What waits for room to write. The ring's polls always tell that the peer has ended its own direction, which says nothing
+/// of room: so would the kernel's own poll of a send, which would then be tried again and again, and in the end by a worker
+/// that blocks. Such a peer is waited for by way of an epoll instance.
+#[derive(Debug)]
+pub struct Room<F> {
+    origin: F,
+    epoll: Option<OwnedFd>,
+}
+
+impl<F: Origin> Room<F> {
+    /// The first poll.
+    pub fn poll(origin: F) -> PollAdd<Self> {
+        PollAdd::new(Self { origin, epoll: None }, POLLOUT)
+    }
+
+    /// After a poll: what was waited for, or another one.
+    pub fn after(self, events: &io::Result<u32>) -> Result<F, PollAdd<Self>> {
+        const TOLD: u32 = (libc::POLLOUT | libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) as u32;
+        if self.epoll.is_some() || !events.as_ref().is_ok_and(|events| events & TOLD == 0) {
+            return Ok(self.origin);
+        }
+        // Without a descriptor for it the write is tried too early.
+        match sys::watch_room(self.origin.raw_fd()) {
+            Ok(epoll) => Err(PollAdd::new(Self { origin: self.origin, epoll: Some(epoll) }, POLLIN)),
+            Err(_) => Ok(self.origin),
+        }
+    }
+}
+
+// SAFETY: both are owned.
+unsafe impl<F: Origin> Origin for Room<F> {
+    fn raw_fd(&self) -> RawFd {
+        self.epoll.as_ref().map_or_else(|| self.origin.raw_fd(), AsRawFd::as_raw_fd)
+    }
 }
 
 /// Runs a job on the blocking pool, and counts it.

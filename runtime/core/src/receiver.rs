@@ -356,6 +356,10 @@ pub async fn settle(held: &mut Held) {
 /// The stream, then.
 pub fn into_fd(reader: Reader) -> Result<OwnedFd, Arc<Duplex>> {
     let duplex = reader.into_inner();
-    context::with(|cx| state::settle_now(&duplex, cx));
+    let here = context::with(|cx| {
+        state::settle_now(&duplex, cx);
+        cx.id()
+    });
+    duplex.send_home(here);
     duplex.into_fd()
 }

@@ -92,6 +92,11 @@ pub fn is_hung_up(fd: RawFd) -> io::Result<bool> {
     events_now(fd, libc::POLLIN).map(|events| events & libc::POLLIN == 0 && events != 0)
 }
 
+/// `poll(2)` without waiting: whether the peer of a stream socket has ended its own direction.
+pub fn has_peer_ended(fd: BorrowedFd<'_>) -> bool {
+    events_now(fd.as_raw_fd(), libc::POLLRDHUP).is_ok_and(|events| events & libc::POLLRDHUP != 0)
+}
+
 /// Those of the events that are there, and errors and hang-ups.
 fn events_now(fd: RawFd, events: i16) -> io::Result<i16> {
     let mut poll = libc::pollfd { fd, events, revents: 0 };
@@ -116,6 +121,38 @@ pub fn is_dead_tcp(fd: BorrowedFd<'_>) -> bool {
     };
     let is_tcp = result == 0 && matches!(protocol, libc::IPPROTO_TCP | libc::IPPROTO_MPTCP);
     is_tcp && events_now(fd.as_raw_fd(), 0).is_ok_and(|events| events & libc::POLLHUP != 0)
+}
+
+/// Whether everything that was written to a TCP connection has been sent and acknowledged (`TCP_INFO`, 4.18).
+pub fn has_delivered(fd: BorrowedFd<'_>) -> bool {
+    const NOT_SENT_AT: usize = 144;
+    const ACKED_AT: usize = 120;
+    const SENT_AT: usize = 200;
+    const SENT_AGAIN_AT: usize = 208;
+    let mut info = [0_u8; 216];
+    let mut len = info.len() as libc::socklen_t;
+    let start = info.as_mut_ptr().cast();
+    // SAFETY: writes at most `len` bytes; the descriptor is open while borrowed.
+    let result = unsafe { libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, start, &raw mut len) };
+    if result != 0 || (len as usize) < info.len() {
+        return false;
+    }
+    let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| info[at + i]));
+    let not_sent = u32::from_ne_bytes(std::array::from_fn(|i| info[NOT_SENT_AT + i]));
+    not_sent == 0 && long(ACKED_AT) >= long(SENT_AT).saturating_sub(long(SENT_AGAIN_AT))
+}
+
+/// An epoll instance that is readable while a socket has room, or is over. Unlike a poll of the ring it does not take a peer
+/// that has ended its own direction for that.
+pub fn watch_room(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers.
+    let epoll = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) } as isize)?;
+    // SAFETY: a fresh descriptor that nobody else knows.
+    let epoll = unsafe { OwnedFd::from_raw_fd(epoll as RawFd) };
+    let mut event = libc::epoll_event { events: libc::EPOLLOUT as u32, u64: 0 };
+    // SAFETY: one event to read.
+    check(unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) } as isize)?;
+    Ok(epoll)
 }
 
 /// In a child of fork(2) that was made by a thread of the runtime, and cannot go on there: ends it with the status of a

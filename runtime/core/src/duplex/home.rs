@@ -65,6 +65,21 @@ impl Duplex {
         }
     }
 
+    /// Asks the home of the reading direction to give it up, unless that is the ring `here`, or somebody uses it.
+    pub(crate) fn send_home(self: &Arc<Self>, here: Option<RingId>) {
+        let home = {
+            let mut side = self.side(Direction::Read);
+            let home = self.whereabouts(&side).filter(|&(home, _)| Some(home) != here && !side.held);
+            if home.is_some() {
+                (side.held, side.asked) = (true, true);
+            }
+            home
+        };
+        if let Some((home, _)) = home {
+            self.call_home(home);
+        }
+    }
+
     /// Takes the reading direction when nobody uses or awaits it, there is no residue, and its home is this ring; what is
     /// there.
     #[inline]

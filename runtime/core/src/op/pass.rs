@@ -6,7 +6,7 @@ use io_uring::{opcode, squeue, types};
 use std::io;
 
 use super::read::{MAX_BYTES, NO_OFFSET};
-use super::send::keep_failure;
+use super::send::{FLAGS, keep_failure};
 use super::write::placed;
 use super::{Cqe, Kind, Op};
 use crate::fd::Origin;
@@ -45,7 +45,7 @@ unsafe impl<F: Origin, T: Origin> Op for Pass<F, T> {
         let (start, len) = (bytes.as_ptr(), bytes.len().min(MAX_BYTES) as u32);
         let fd = types::Fd(self.to.raw_fd());
         if self.to_socket {
-            opcode::Send::new(fd, start, len).flags(libc::MSG_NOSIGNAL).build()
+            opcode::Send::new(fd, start, len).flags(FLAGS).build()
         } else {
             opcode::Write::new(fd, start, len).offset(NO_OFFSET).build().flags(placed(self.worker))
         }

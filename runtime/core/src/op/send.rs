@@ -9,19 +9,22 @@ use super::{Cqe, Kind, Op};
 use crate::buf::{self, IoBuf};
 use crate::fd::Origin;
 
+/// The kernel is not to wait for room by itself: its polls also tell that the peer has ended its own direction, which says
+/// nothing of room, and after a few of them it would leave the rest to a worker, one for each such peer.
+pub(super) const FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+
 /// Sends the bytes of one buffer behind `skip`.
 #[derive(Debug)]
 pub struct Send<B, F> {
     buf: B,
     origin: F,
     skip: usize,
-    flags: i32,
 }
 
 impl<B: IoBuf, F: Origin> Send<B, F> {
-    /// `flags` are those of send(2); with `MSG_WAITALL` the kernel goes on until everything is sent or it fails.
-    pub fn new(origin: F, buf: B, skip: usize, flags: i32) -> Self {
-        Self { buf, origin, skip, flags: flags | libc::MSG_NOSIGNAL }
+    /// Sends what there is room for, without waiting.
+    pub fn new(origin: F, buf: B, skip: usize) -> Self {
+        Self { buf, origin, skip }
     }
 }
 
@@ -33,7 +36,7 @@ unsafe impl<B: IoBuf, F: Origin> Op for Send<B, F> {
     fn entry(&mut self) -> squeue::Entry {
         let bytes = &buf::bytes(&self.buf)[self.skip..];
         let len = bytes.len().min(MAX_BYTES) as u32;
-        opcode::Send::new(types::Fd(self.origin.raw_fd()), bytes.as_ptr(), len).flags(self.flags).build()
+        opcode::Send::new(types::Fd(self.origin.raw_fd()), bytes.as_ptr(), len).flags(FLAGS).build()
     }
 
     fn complete(self, cqe: Cqe) -> Self::Output {
@@ -41,10 +44,9 @@ unsafe impl<B: IoBuf, F: Origin> Op for Send<B, F> {
     }
 
     fn orphan(self, cqe: Cqe) {
-        let enough = if self.flags & libc::MSG_WAITALL != 0 { self.buf.init_len() - self.skip } else { 0 };
         let skip = self.skip;
         let (result, _buf, mut origin) = self.complete(cqe);
-        keep_send_failure(&mut origin, result, enough, skip);
+        keep_send_failure(&mut origin, result, 0, skip);
     }
 }
 
@@ -91,7 +93,7 @@ unsafe impl<B: IoBuf, F: Origin> Op for SendVectored<B, F> {
     fn entry(&mut self) -> squeue::Entry {
         let fd = types::Fd(self.origin.raw_fd());
         let header = self.message.header_for_writing(self.skip);
-        opcode::SendMsg::new(fd, header).flags(libc::MSG_NOSIGNAL as u32).build()
+        opcode::SendMsg::new(fd, header).flags(FLAGS as u32).build()
     }
 
     fn complete(self, cqe: Cqe) -> Self::Output {

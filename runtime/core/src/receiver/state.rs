@@ -343,9 +343,12 @@ impl Receiver {
             return self.cancel(cx);
         }
         self.armed.set(Armed::Nothing);
-        // With bytes it is not the end: they have come, and the kernel had no room for more completions.
+        // With bytes it is not the end: they have come, and the kernel had no room for more completions. Whoever has taken
+        // them since waits for a receive that stood no more.
         if cqe.parts().0 <= 0 {
             self.take_end_in(cx, cqe);
+        } else {
+            self.wake_reader();
         }
         if self.leaving.get() {
             self.finish(cx);

@@ -1,0 +1,132 @@
+//! Peers that have ended their own direction, and whether we tell such an end from a reset.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::time::Duration;
+
+use runtime::net::TcpStream;
+use runtime::task::{JoinHandle, yield_now};
+
+use crate::peer::{Peer, ms, pair, poll_once, run, secs, until, within};
+use crate::support::in_child;
+
+const LEN: usize = 8 << 20;
+
+#[derive(Clone, Copy, Debug)]
+enum How {
+    All,
+    Some,
+    Vectored,
+    ZeroCopy,
+    Relay,
+}
+
+async fn write(stream: TcpStream, how: How) -> TcpStream {
+    let all = vec![7; LEN];
+    match how {
+        How::All => stream.write_all(all).await.0.unwrap(),
+        How::Some => {
+            let mut sent = 0;
+            while sent < LEN {
+                sent += stream.write(vec![7; LEN - sent]).await.0.unwrap();
+            }
+        }
+        How::Vectored => stream.write_all_vectored(vec![vec![7; LEN / 2], vec![7; LEN / 2]]).await.0.unwrap(),
+        How::ZeroCopy => stream.write_all_zc(all).await.0.unwrap(),
+        How::Relay => {
+            let (mut ours, mut theirs) = (stream, pair().await);
+            let writing = std::thread::spawn(move || theirs.1.write_all(&all).unwrap());
+            assert_eq!(runtime::io::copy(&mut theirs.0, &mut ours).await.unwrap(), LEN as u64);
+            writing.join().unwrap();
+            return ours;
+        }
+    }
+    stream
+}
+
+fn workers() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    tasks.filter(|task| name(task.as_ref().unwrap()).starts_with("iou-wrk")).count()
+}
+
+fn name(task: &std::fs::DirEntry) -> String {
+    std::fs::read_to_string(task.path().join("comm")).unwrap_or_default()
+}
+
+#[test]
+fn a_peer_that_has_ended_its_direction_and_does_not_read_costs_no_worker_and_no_turns() {
+    in_child(
+        "half_closed::a_peer_that_has_ended_its_direction_and_does_not_read_costs_no_worker_and_no_turns",
+        secs(60),
+        || {
+            for how in [How::All, How::Some, How::Vectored, How::ZeroCopy, How::Relay] {
+                run(secs(50), async {
+                    let mut writes: Vec<JoinHandle<TcpStream>> = Vec::new();
+                    let mut peers: Vec<Peer> = Vec::new();
+                    for _ in 0..8 {
+                        let (stream, peer) = pair().await;
+                        peer.shutdown(Shutdown::Write).unwrap();
+                        assert_eq!(stream.peek(vec![0; 1]).await.0.unwrap(), 0, "the end is there");
+                        writes.push(runtime::spawn(write(stream, how)));
+                        peers.push(peer);
+                    }
+                    // All are stuck: nothing happens any more.
+                    let mut enters = 0;
+                    let mut quiet = 0;
+                    until("all wait", secs(10), || {
+                        let before = std::mem::replace(&mut enters, runtime::metrics().enters);
+                        quiet = if enters - before <= 2 { quiet + 1 } else { 0 };
+                        quiet > 50
+                    })
+                    .await;
+                    let before = runtime::metrics();
+                    runtime::time::sleep(ms(100)).await;
+                    let after = runtime::metrics();
+                    assert!(after.enters - before.enters <= 10, "{how:?}: {} enters", after.enters - before.enters);
+                    assert_eq!(workers(), 0, "{how:?}");
+                    for (mut peer, write) in peers.into_iter().zip(writes) {
+                        let reading = std::thread::spawn(move || {
+                            let mut all = Vec::new();
+                            peer.read_to_end(&mut all).unwrap();
+                            all
+                        });
+                        drop(within(secs(20), "the write", write).await.unwrap());
+                        assert!(reading.join().unwrap() == vec![7; LEN], "{how:?}");
+                    }
+                });
+            }
+        },
+    );
+}
+
+#[test]
+fn an_orderly_end_behind_a_dropped_write_and_our_own_end_is_no_reset() {
+    for nap_ms in [0, 5] {
+        run(secs(30), async {
+            let (stream, mut peer) = pair().await;
+            peer.write_all(b"hello").unwrap();
+            peer.shutdown(Shutdown::Write).unwrap();
+            let (reader, writer) = stream.into_split();
+            {
+                let mut write = std::pin::pin!(writer.write_all(vec![7; LEN]));
+                assert!(poll_once(write.as_mut()).await.is_pending());
+                runtime::time::sleep(ms(5)).await;
+                assert!(poll_once(write.as_mut()).await.is_pending(), "the peer does not read yet");
+            }
+            drop(writer);
+            // The peer reads everything up to our end while this thread is held up.
+            let reading = std::thread::spawn(move || {
+                peer.read_to_end(&mut Vec::new()).unwrap();
+                peer
+            });
+            let peer = reading.join().unwrap();
+            std::thread::sleep(Duration::from_millis(nap_ms));
+            yield_now().await;
+            assert_eq!(reader.read(Vec::with_capacity(100)).await.into_result().unwrap().1, b"hello");
+            for _ in 0..2 {
+                assert_eq!(reader.read(Vec::with_capacity(100)).await.0.unwrap(), 0, "an end, as the peer meant it");
+            }
+            drop(peer);
+        });
+    }
+}
