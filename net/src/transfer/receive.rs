@@ -237,7 +237,7 @@ impl<'a, B: IoBufMut> Receive<'a, B> {
 impl<B: IoBufMut> Future for Receive<'_, B> {
     type Output = BufResult<usize, B>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         if this.flight.is_some() {

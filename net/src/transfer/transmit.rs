@@ -161,7 +161,7 @@ impl<'a, B: IoBuf> Transmit<'a, B> {
 impl<B: IoBuf> Future for Transmit<'_, B> {
     type Output = BufResult<usize, B>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         if this.flight.is_some() {
@@ -230,7 +230,7 @@ impl<'a, B: IoBuf> WriteAll<'a, B> {
 impl<B: IoBuf> Future for WriteAll<'_, B> {
     type Output = BufResult<(), B>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.transmit).poll(task).map(|result| result.map(drop))
     }

@@ -238,7 +238,7 @@ impl Driver {
     /// # Safety
     ///
     /// `slot` came from [`submit`](Self::submit) of this driver with the same `O`, and its operation was not taken.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn poll<O: Op>(&self, slot: &Slot, waker: impl FnOnce() -> Waker) -> Poll<(O, Cqe)> {
         if slot.state() != State::Settled {
             slot.set_waker(waker());

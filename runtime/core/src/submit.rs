@@ -141,7 +141,7 @@ impl<O: Op> Flight<O> {
     /// # Panics
     ///
     /// When it holds none; in another runtime than the one that it was started in.
-    #[inline]
+    #[inline(always)]
     pub fn poll(&mut self, task: &task::Context<'_>) -> Poll<O::Output> {
         let key = self.key.expect("an operation's future must not be polled after it completed");
         // SAFETY: not kept beyond this call.
