@@ -47,5 +47,6 @@ mod threads;
 mod threads_end;
 mod threads_place;
 mod timer;
+mod wakes;
 mod workers;
 mod zero_copy;
