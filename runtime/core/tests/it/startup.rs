@@ -398,7 +398,7 @@ fn inherited() -> Vec<String> {
 fn a_program_that_is_started_inherits_nothing() {
     in_child("startup::a_program_that_is_started_inherits_nothing", LIMIT, || {
         let before = inherited();
-        let rt = Runtime::new().unwrap();
+        let rt = Builder::new().threads(2).build().unwrap();
         rt.block_on(async {
             let dir = tempfile::tempdir().unwrap();
             let file = File::create(dir.path().join("file")).await.unwrap();
@@ -417,6 +417,15 @@ fn a_program_that_is_started_inherits_nothing() {
             // Parked once, so that whatever waiting needs is open as well.
             runtime::time::sleep(Duration::from_millis(2)).await;
             runtime::spawn_blocking(|| ()).await.unwrap();
+            // What is opened on the way to something else: the private pipe of a relay, a listener of signals, the ring
+            // of another thread.
+            let (one, other) = (streams.pop().unwrap(), streams.pop().unwrap());
+            let way = runtime::pipe::Relay::new().splice();
+            let relayed = runtime::time::timeout(Duration::from_millis(20), way.run(&one, &other)).await;
+            assert!(relayed.is_err(), "nobody ends it");
+            streams.extend([other, one]);
+            let _signals = runtime::signal::signal(runtime::signal::SignalKind::user_defined1()).unwrap();
+            runtime::spawn_on(1, || async { runtime::time::sleep(Duration::from_millis(1)).await }).await.unwrap();
             assert_eq!(inherited(), before);
             for stream in &streams {
                 // SAFETY: asks for the flags of an open descriptor.
