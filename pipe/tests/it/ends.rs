@@ -207,3 +207,59 @@ fn a_writer_waits_for_a_reader_without_a_thread() {
         assert_eq!(OpenOptions::new().open_receiver("a\0b").await.unwrap_err().kind(), ErrorKind::InvalidInput);
     });
 }
+
+/// Another description of the same pipe, in either mode.
+fn reopened(end: &impl std::os::fd::AsFd, write: bool, nonblocking: bool) -> OwnedFd {
+    use std::os::unix::fs::OpenOptionsExt;
+    const O_NONBLOCK: i32 = 0o4000;
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&end.as_fd()));
+    let mode = if nonblocking { O_NONBLOCK } else { 0 };
+    OwnedFd::from(std::fs::OpenOptions::new().read(!write).write(write).custom_flags(mode).open(path).unwrap())
+}
+
+#[test]
+fn pipes_of_others_in_either_mode_neither_block_the_loop_nor_show_would_block() {
+    const LEN: usize = 8 << 20;
+    for (nonblocking, as_it_is) in [(true, true), (true, false), (false, true), (false, false)] {
+        run(async {
+            let (there, back) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+            let (rx, tx) = (reopened(&there.0, false, nonblocking), reopened(&back.1, true, nonblocking));
+            let (mut to_us, mut from_us) = (there.1, back.0);
+            drop((there.0, back.1));
+            let (rx, tx) = if as_it_is {
+                (Receiver::from(rx), Sender::from(tx))
+            } else {
+                (Receiver::from_owned_fd(rx).unwrap(), Sender::from_owned_fd(tx).unwrap())
+            };
+            let longest = std::rc::Rc::new(std::cell::Cell::new(Duration::ZERO));
+            let gap = std::rc::Rc::clone(&longest);
+            let ticker = runtime::spawn(async move {
+                loop {
+                    let last = std::time::Instant::now();
+                    runtime::time::sleep(Duration::from_millis(10)).await;
+                    gap.set(gap.get().max(last.elapsed()));
+                }
+            });
+            let peer = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(300));
+                to_us.write_all(b"late").unwrap();
+                std::thread::sleep(Duration::from_millis(300));
+                let mut all = Vec::new();
+                from_us.read_to_end(&mut all).unwrap();
+                all
+            });
+            // Nothing is there yet, and then nobody reads yet.
+            let (n, data) = rx.read(Vec::with_capacity(8)).await.into_result().unwrap();
+            assert_eq!((n, &data[..]), (4, &b"late"[..]));
+            tx.write_all(pattern(1, LEN)).await.0.unwrap();
+            drop(tx);
+            while !peer.is_finished() {
+                runtime::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert!(peer.join().unwrap() == pattern(1, LEN));
+            ticker.abort();
+            let gap = longest.get();
+            assert!(gap < Duration::from_millis(250), "the loop stood still for {gap:?}, {nonblocking} {as_it_is}");
+        });
+    }
+}
