@@ -11,6 +11,7 @@ mod names;
 mod options;
 mod order;
 mod rungs;
+mod workers;
 
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
