@@ -28,6 +28,7 @@ mod io_write;
 mod join_set;
 mod local;
 mod long_polls;
+mod pipe_pages;
 mod races;
 mod regressions;
 mod shutdown;

@@ -76,6 +76,17 @@ pub(crate) fn set_soft_nofile(soft: u64) {
     check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }.into());
 }
 
+/// Raises the soft limit of descriptors for this process; false when it cannot be.
+pub(crate) fn raise_descriptors(to: u64) -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid for the write.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
+    limit.rlim_cur = limit.rlim_cur.max(to).min(limit.rlim_max);
+    // SAFETY: `limit` is valid for the read.
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    set == 0 && limit.rlim_cur >= to
+}
+
 pub(crate) fn is_root() -> bool {
     // SAFETY: no arguments.
     unsafe { libc::geteuid() == 0 }
