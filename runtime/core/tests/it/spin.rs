@@ -122,6 +122,10 @@ async fn load() {
 /// Not only few system calls: no thread of it gets a core at all.
 #[test]
 fn nothing_runs_in_an_idle_program_after_load() {
+    if std::env::var_os("TSAN_OPTIONS").is_some() {
+        eprintln!("SKIP: a sanitizer has a thread of its own");
+        return;
+    }
     in_child("spin::nothing_runs_in_an_idle_program_after_load", LIMIT, || {
         let (idle, is_idle) = mpsc::channel();
         let (end, ended) = futures::channel::oneshot::channel::<()>();
