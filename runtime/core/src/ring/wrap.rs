@@ -27,8 +27,10 @@ struct Kernel {
 
 impl Kernel {
     fn word(&self, offset: u32) -> &AtomicU32 {
-        // SAFETY: an aligned word inside the mapping, which lives as long as the process.
-        unsafe { AtomicU32::from_ptr(self.rings.add(offset as usize).cast()) }
+        // SAFETY: inside the mapping.
+        let at = unsafe { self.rings.add(offset as usize) };
+        // SAFETY: an aligned word of the mapping, which lives as long as the process.
+        unsafe { AtomicU32::from_ptr(at.cast()) }
     }
 
     fn load(&self, field: usize) -> u32 {
@@ -47,7 +49,9 @@ impl Kernel {
             let (head, tail) = (self.load(SQ), self.load(CQ + 1));
             let index = self.word(self.params[SQ_ARRAY] + 4 * (head & (entries - 1))).load(Ordering::Acquire);
             // SAFETY: `user_data` of an entry inside the mapping.
-            let data = unsafe { self.sqes.add(index as usize * 64 + 32).cast::<u64>().read() };
+            let data = unsafe { self.sqes.add(index as usize * 64 + 32) };
+            // SAFETY: as above; whoever pushed the entry wrote it.
+            let data = unsafe { data.cast::<u64>().read() };
             // SAFETY: a completion inside the mapping: the data, no result, no flags.
             let cqe = unsafe { self.rings.add((self.params[CQES] + 16 * (tail & (room - 1))) as usize) };
             // SAFETY: as above.

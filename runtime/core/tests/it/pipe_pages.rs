@@ -19,7 +19,7 @@ const LEN: usize = 48 << 10;
 const POOL_PIPES: usize = 16;
 
 fn bytes_of(relay: usize) -> Vec<u8> {
-    (0..LEN).map(|at| (at ^ (at >> 8) ^ relay * 37) as u8).collect()
+    (0..LEN).map(|at| (at ^ (at >> 8) ^ (relay * 37)) as u8).collect()
 }
 
 /// Pipes until the kernel gives no more than two pages; `None` if it gives them for ever.

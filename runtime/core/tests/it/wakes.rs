@@ -24,8 +24,10 @@ static LAST: AtomicI32 = AtomicI32::new(-1);
 
 extern "C" fn on_trap(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // Behind signal, errno and code, and the address of the call: its number.
-    // SAFETY: the kernel filled the structure for this signal.
-    let number = unsafe { info.cast::<i32>().add(6).read() };
+    // SAFETY: inside the structure.
+    let number = unsafe { info.cast::<i32>().add(6) };
+    // SAFETY: the kernel filled it for this signal.
+    let number = unsafe { number.read() };
     LAST.store(number, Ordering::SeqCst);
     CALLS.fetch_add(1, Ordering::SeqCst);
 }
@@ -97,7 +99,8 @@ fn count(spin: Duration) {
             for round in 0..AWAKE + ASLEEP {
                 theirs.wait_for(4 * round + 5);
                 wakers.iter().for_each(Waker::wake_by_ref);
-                wakers[1].clone().wake();
+                let again = wakers[1].clone();
+                again.wake();
                 theirs.reach(4 * round + 6);
             }
             // A thread cannot end without system calls.
