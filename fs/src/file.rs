@@ -70,7 +70,10 @@ pub struct File {
 }
 
 impl File {
-    /// Opens a file for reading. A FIFO without a writer opens at once, where open(2) would wait.
+    /// Opens a file for reading.
+    ///
+    /// FIFOs are for `runtime::pipe::OpenOptions`: whether this waits for the other side, as open(2) does, depends on what
+    /// the kernel has in memory.
     ///
     /// # Errors
     ///

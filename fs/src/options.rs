@@ -129,7 +129,10 @@ impl OpenOptions {
         self
     }
 
-    /// Opens a file. A FIFO without a writer opens at once, where open(2) would wait.
+    /// Opens a file.
+    ///
+    /// FIFOs are for `runtime::pipe::OpenOptions`: whether this waits for the other side, as open(2) does, depends on the
+    /// options and on what the kernel has in memory; to write without a reader is `ENXIO` where it does not wait.
     ///
     /// # Errors
     ///

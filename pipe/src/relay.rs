@@ -244,6 +244,11 @@ impl Relay {
         let (mut there_done, mut back_done) = (false, false);
         poll_fn(|task| {
             if !there_done && let Poll::Ready(result) = there.as_mut().poll(task) {
+                if result.is_err() && !back_done {
+                    // A write of the other direction may be over, too: then it counts. Whatever else happens there is
+                    // not what ended the relay.
+                    let _ = back.as_mut().poll(task);
+                }
                 result?;
                 there_done = true;
             }

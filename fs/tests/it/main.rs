@@ -17,6 +17,7 @@ mod names;
 mod options;
 mod order;
 mod rungs;
+mod workers;
 mod xattr;
 
 use std::io::ErrorKind;

@@ -15,7 +15,7 @@ use runtime::time::{sleep, timeout};
 use crate::peer::{Peer, client, echo, ends, listen, ms, ping, poll_once, reset, run, secs, until, within};
 use crate::support::{Rng, eventually, fds, in_child, watchdog};
 
-// ---- B-002: transient errors and dead clients --------------------------------------------------------------------------
+// ---- transient errors and dead clients ---------------------------------------------------------------------------------
 
 #[test]
 fn incoming_delivers_a_reset_client_and_its_first_read_says_so() {
@@ -68,7 +68,7 @@ fn a_client_that_only_finished_is_not_skipped() {
     });
 }
 
-// ---- B-097: dropped accepts ---------------------------------------------------------------------------------------------
+// ---- dropped accepts ----------------------------------------------------------------------------------------------------
 
 #[test]
 fn accept_dropped_300_times_in_a_select_greets_every_client() {

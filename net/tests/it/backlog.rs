@@ -19,7 +19,7 @@ fn local(peers: &[Peer]) -> Vec<SocketAddr> {
     peers.iter().map(|peer| peer.local_addr().unwrap()).collect()
 }
 
-// ---- B-001: the multishot ends by itself -------------------------------------------------------------------------------
+// ---- the multishot ends by itself --------------------------------------------------------------------------------------
 
 #[test]
 fn an_accept_that_overflows_a_tiny_ring_goes_on_and_loses_nobody() {
@@ -159,7 +159,7 @@ fn a_listener_that_was_taken_back_is_dropped_clean() {
     });
 }
 
-// ---- B-002, B-109: no descriptors -----------------------------------------------------------------------------------------
+// ---- no descriptors -------------------------------------------------------------------------------------------------------
 
 /// Errors of a second of accepting without a free descriptor.
 async fn starve(listener: &TcpListener, shell: &mut Shell) -> usize {

@@ -17,7 +17,7 @@ use crate::peer::{
 };
 use crate::support::{Rng, fds, in_child, watchdog};
 
-// ---- B-099: bytes of dropped reads ---------------------------------------------------------------------------------------
+// ---- bytes of dropped reads ----------------------------------------------------------------------------------------------
 
 #[test]
 fn read_timeouts_lose_no_byte_of_a_counter_stream() {
@@ -327,7 +327,7 @@ fn a_later_write_never_overtakes_a_dropped_one() {
     });
 }
 
-// ---- B-103: siblings ---------------------------------------------------------------------------------------------------
+// ---- siblings ----------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_timeout_cancels_only_its_own_read() {
@@ -375,7 +375,7 @@ fn timing_out_a_read_leaves_the_write_on_the_same_socket_alone() {
     });
 }
 
-// ---- B-100, B-105, B-107: what dropped operations hold --------------------------------------------------------------------
+// ---- what dropped operations hold -----------------------------------------------------------------------------------------
 
 #[test]
 fn dropped_connects_and_accepts_leave_no_descriptor() {

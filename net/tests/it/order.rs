@@ -10,7 +10,7 @@ use runtime::time::timeout;
 use crate::peer::{Ticker, finish, ms, pair, pattern, poll_once, read_len, run, secs, start_and_drop};
 use crate::support::Rng;
 
-// ---- B-005: overlapping writes -------------------------------------------------------------------------------------------
+// ---- overlapping writes --------------------------------------------------------------------------------------------------
 
 #[test]
 fn frames_of_several_writers_are_never_torn() {

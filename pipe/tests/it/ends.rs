@@ -310,3 +310,60 @@ fn what_comes_right_after_a_read_met_no_writer_is_no_end() {
         }
     });
 }
+
+/// Another description of the same pipe, in either mode.
+fn reopened(end: &impl std::os::fd::AsFd, write: bool, nonblocking: bool) -> OwnedFd {
+    use std::os::unix::fs::OpenOptionsExt;
+    const O_NONBLOCK: i32 = 0o4000;
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&end.as_fd()));
+    let mode = if nonblocking { O_NONBLOCK } else { 0 };
+    OwnedFd::from(std::fs::OpenOptions::new().read(!write).write(write).custom_flags(mode).open(path).unwrap())
+}
+
+#[test]
+fn pipes_of_others_in_either_mode_neither_block_the_loop_nor_show_would_block() {
+    const WAIT: Duration = Duration::from_millis(600);
+    // Made before anything is timed.
+    let data = pattern(1, 8 << 20);
+    for (nonblocking, as_it_is) in [(true, true), (true, false), (false, true), (false, false)] {
+        run(async {
+            let (there, back) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+            let (rx, tx) = (reopened(&there.0, false, nonblocking), reopened(&back.1, true, nonblocking));
+            let (mut to_us, mut from_us) = (there.1, back.0);
+            drop((there.0, back.1));
+            let (rx, tx) = if as_it_is {
+                (Receiver::from(rx), Sender::from(tx))
+            } else {
+                (Receiver::from_owned_fd(rx).unwrap(), Sender::from_owned_fd(tx).unwrap())
+            };
+            let longest = std::rc::Rc::new(std::cell::Cell::new(Duration::ZERO));
+            let gap = std::rc::Rc::clone(&longest);
+            let ticker = runtime::spawn(async move {
+                loop {
+                    let last = std::time::Instant::now();
+                    runtime::time::sleep(Duration::from_millis(10)).await;
+                    gap.set(gap.get().max(last.elapsed()));
+                }
+            });
+            let peer = std::thread::spawn(move || {
+                std::thread::sleep(WAIT);
+                to_us.write_all(b"late").unwrap();
+                std::thread::sleep(WAIT);
+                let mut all = Vec::new();
+                from_us.read_to_end(&mut all).unwrap();
+                all
+            });
+            // Nothing is there yet, and then nobody reads yet.
+            assert_eq!(rx.read(Vec::with_capacity(8)).await.into_result().unwrap().1, b"late");
+            tx.write_all(data.clone()).await.0.unwrap();
+            drop(tx);
+            while !peer.is_finished() {
+                runtime::time::sleep(Duration::from_millis(1)).await;
+            }
+            ticker.abort();
+            assert!(peer.join().unwrap() == data);
+            let gap = longest.get();
+            assert!(gap < WAIT * 3 / 4, "the loop stood still for {gap:?}, {nonblocking} {as_it_is}");
+        });
+    }
+}

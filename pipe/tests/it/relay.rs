@@ -103,7 +103,9 @@ fn a_header_is_read_first_and_the_rest_relayed_in_order() {
 #[test]
 fn a_reset_is_passed_on_as_a_reset() {
     run(async {
-        for way in [Relay::new().copy(), Relay::new().splice()] {
+        // Often, since the reset may come in the very turn in which the last write is over.
+        for round in 0..500 {
+            let way = if round % 2 == 0 { Relay::new().copy() } else { Relay::new().splice() };
             let ((a, mut client), (b, mut server)) = (connected().await, connected().await);
             client.write_all(b"abc").unwrap();
             let peers = std::thread::spawn(move || {
@@ -117,7 +119,7 @@ fn a_reset_is_passed_on_as_a_reset() {
             });
             let error = way.run(&a, &b).await.unwrap_err();
             assert_eq!(error.error.kind(), ErrorKind::ConnectionReset, "{error}");
-            assert_eq!((error.relayed.there, error.relayed.back), (3, 6));
+            assert_eq!((error.relayed.there, error.relayed.back), (3, 6), "round {round}");
             peers.join().unwrap();
         }
     });

@@ -6,6 +6,8 @@
 mod buffers;
 mod enter;
 mod start;
+#[cfg(test)]
+mod wrap;
 
 use std::collections::VecDeque;
 use std::io;

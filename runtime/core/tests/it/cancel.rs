@@ -14,7 +14,7 @@ use runtime::Runtime;
 use runtime::fs::File;
 use runtime::io::IoBufMut;
 use runtime::net::{TcpListener, TcpStream};
-use runtime::pipe::{Receiver, Sender, pipe};
+use runtime::pipe::{Receiver, Sender, pipe, splice};
 use runtime::task::yield_now;
 use runtime::testing::{in_flight, tiny};
 use runtime::time::{sleep, timeout};
@@ -608,7 +608,7 @@ fn the_operation_after_a_cancelled_one_works_at_once() {
     for rt in [small_ring(), Runtime::new().unwrap()] {
         rt.block_on(async {
             let (stream, mut peer) = connected().await;
-            let (tx, rx) = pipe().unwrap();
+            let ((tx, rx), (to, from)) = (pipe().unwrap(), pipe().unwrap());
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let addr = listener.local_addr().unwrap();
             let full = Full::new().await;
@@ -619,6 +619,10 @@ fn the_operation_after_a_cancelled_one_works_at_once() {
                 read_again(stream.read(vec![0; 8]), async || peer.write_all(b"x").unwrap(), next, 1).await;
                 let send = async || tx.write_all("xy").await.0.unwrap();
                 read_again(rx.read(vec![0; 8]), send, read_some(&rx, vec![0; 8]), 2).await;
+                let send = async || tx.write_all("xyz").await.0.unwrap();
+                let next = async { splice(&rx, &to, 8).await.unwrap() };
+                read_again(splice(&rx, &to, 8), send, next, 3).await;
+                assert_eq!(from.read(vec![0; 8]).await.0.unwrap(), 3);
                 assert!(poll_once(pin!(file.write_at("data", 0))).is_pending());
                 timeout(SOON, file.write_at("data", 0)).await.unwrap().0.unwrap();
                 assert!(poll_once(pin!(file.read_at(vec![0; 8], 0))).is_pending());

@@ -23,20 +23,10 @@ use runtime::{Runtime, spawn};
 
 use crate::alloc;
 use crate::kit::{self, ReadInto, raw_pipe};
+use crate::raw::raise_descriptors;
 use crate::support::{cpu, in_child, watchdog};
 
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// Raises the soft limit of descriptors for this process; false when it cannot be.
-fn raise_descriptors(to: u64) -> bool {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is valid for the write.
-    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
-    limit.rlim_cur = limit.rlim_cur.max(to).min(limit.rlim_max);
-    // SAFETY: `limit` is valid for the read.
-    let set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
-    set == 0 && limit.rlim_cur >= to
-}
 
 #[test]
 fn a_thousand_reads_in_one_poll_fit_a_queue_of_eight() {

@@ -76,6 +76,17 @@ pub(crate) fn set_soft_nofile(soft: u64) {
     check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }.into());
 }
 
+/// Raises the soft limit of descriptors for this process; false when it cannot be.
+pub(crate) fn raise_descriptors(to: u64) -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid for the write.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
+    limit.rlim_cur = limit.rlim_cur.max(to).min(limit.rlim_max);
+    // SAFETY: `limit` is valid for the read.
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    set == 0 && limit.rlim_cur >= to
+}
+
 pub(crate) fn is_root() -> bool {
     // SAFETY: no arguments.
     unsafe { libc::geteuid() == 0 }
@@ -105,11 +116,31 @@ pub(crate) fn forbid(call: i64, errno: i32) {
         libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | errno as u32 },
         libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW },
     ];
+    filter(&mut program);
+}
+
+fn filter(program: &mut [libc::sock_filter]) {
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     // SAFETY: no pointers.
     check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }.into());
     // SAFETY: the filter and the program behind it live until the call returns.
     check(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) }.into());
+}
+
+/// From now on each system call of this thread but these is not made: it raises SIGSYS.
+pub(crate) fn trap_calls(but: &[i64]) {
+    const LOAD_NR: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let mut program = vec![libc::sock_filter { code: LOAD_NR, jt: 0, jf: 0, k: 0 }];
+    for (at, &call) in but.iter().enumerate() {
+        // To the last line of the program.
+        let jt = (but.len() - at) as u8;
+        program.push(libc::sock_filter { code: IF_EQUAL, jt, jf: 0, k: call as u32 });
+    }
+    program.push(libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: libc::SECCOMP_RET_TRAP });
+    program.push(libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW });
+    filter(&mut program);
 }
 
 /// Fresh pages that stay mapped for the rest of the process.

@@ -2,15 +2,17 @@
 //! that do not end by themselves, and runtimes that are busy with all of them.
 
 use std::cell::Cell;
+use std::ffi::CString;
 use std::future::Future;
 use std::net::TcpStream as StdStream;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use runtime::fs::File;
 use runtime::net::{TcpListener, TcpStream};
+use runtime::op::{Cqe, Kind, Op, opcode, squeue, submit, types};
 use runtime::pipe::pipe;
 
 /// Runs `f` and says how long it took.
@@ -105,8 +107,10 @@ impl Drop for Guard {
 /// from ending, for as long as the caller wants.
 pub(crate) async fn pend_on_everything(guards: &Guards, dir: &std::path::Path) -> Box<dyn std::any::Any> {
     let mut keep: Vec<Box<dyn std::any::Any>> = Vec::new();
+    let spawned = Cell::new(guards.living());
     let spawn = |future: Pin<Box<dyn Future<Output = ()>>>| {
         let guard = guards.guard();
+        spawned.set(spawned.get() + 1);
         drop(runtime::spawn(async move {
             let _guard = guard;
             future.await;
@@ -150,23 +154,58 @@ pub(crate) async fn pend_on_everything(guards: &Guards, dir: &std::path::Path) -
     keep.push(Box::new(rx));
     spawn(Box::pin(async move { drop(tx.write_all(vec![1; 1 << 20]).await) }));
 
-    // The open of a FIFO waits for the other side in a kernel worker.
+    let ((keep_tx, from), (to, keep_rx)) = (pipe().unwrap(), pipe().unwrap());
+    keep.push(Box::new((keep_tx, keep_rx)));
+    spawn(Box::pin(async move { drop(runtime::pipe::splice(&from, &to, 64).await) }));
+    let ((one, one_peer), (other, other_peer)) = (connected().await, connected().await);
+    keep.push(Box::new((one_peer, other_peer)));
+    spawn(Box::pin(async move { drop(runtime::pipe::relay(&one, &other).await) }));
+    let (stream, peer) = connected().await;
+    keep.push(Box::new(peer));
+    spawn(Box::pin(async move { drop(stream.recv().await) }));
+
     let fifo = dir.join("fifo");
     make_fifo(&fifo);
-    spawn(Box::pin(async move { drop(File::open(fifo).await) }));
+    spawn(Box::pin(async move { drop(submit(OpenInWorker(c_path(&fifo))).await) }));
 
     spawn(Box::pin(runtime::time::sleep(Duration::from_secs(3600))));
     spawn(Box::pin(std::future::pending()));
     // A job that has ended by the time of the end; a runtime waits for those that have not.
     spawn(Box::pin(async move { drop(runtime::spawn_blocking(|| ()).await) }));
 
-    // Everything is submitted, and what the kernel does at once is done.
-    runtime::time::sleep(Duration::from_millis(30)).await;
+    // All have been polled, and turns have been made in which what does not pend would have ended.
+    while guards.living() >= spawned.get() {
+        runtime::time::sleep(Duration::from_millis(1)).await;
+    }
+    runtime::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(guards.living() + 1, spawned.get(), "only the job ends by itself");
     Box::new(keep)
 }
 
+/// Opens a FIFO in a kernel worker, where it waits for the other side. (A ring's own try does not wait.)
+struct OpenInWorker(CString);
+
+// SAFETY: the path is heap memory that this operation owns; one completion.
+unsafe impl Op for OpenInWorker {
+    type Output = Option<OwnedFd>;
+    const KIND: Kind = Kind::Open;
+
+    fn entry(&mut self) -> squeue::Entry {
+        opcode::OpenAt::new(types::Fd(libc::AT_FDCWD), self.0.as_ptr()).build().flags(squeue::Flags::ASYNC)
+    }
+
+    fn complete(self, cqe: Cqe) -> Self::Output {
+        // SAFETY: the kernel just made this descriptor for us.
+        cqe.result().ok().map(|fd| unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    }
+}
+
+fn c_path(path: &std::path::Path) -> CString {
+    CString::new(path.to_str().unwrap()).unwrap()
+}
+
 pub(crate) fn make_fifo(path: &std::path::Path) {
-    let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    let path = c_path(path);
     // SAFETY: a string with its NUL.
     assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
 }

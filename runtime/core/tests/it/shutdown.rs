@@ -32,7 +32,7 @@ fn a_runtime_dropped_in_mid_flight_ends_at_once_and_leaves_nothing() {
             let dir = tempfile::tempdir().unwrap();
             let guards = Guards::default();
             let keep = rt.block_on(pend_on_everything(&guards, dir.path()));
-            assert!(guards.living() >= 12, "{}", guards.living());
+            assert!(guards.living() >= 15, "{}", guards.living());
             let ((), took) = timed(|| drop(rt));
             assert!(took < AT_ONCE, "{took:?}");
             assert_eq!(guards.living(), 0, "tasks that were not dropped");
@@ -70,7 +70,7 @@ fn no_time_at_all_still_drops_every_task() {
     let keep = rt.block_on(pend_on_everything(&guards, dir.path()));
     let (left, took) = timed(|| rt.shutdown_timeout(Duration::ZERO));
     assert!(took < AT_ONCE, "{took:?}");
-    assert!(left <= 16, "{left}");
+    assert!(left <= 24, "{left}");
     assert_eq!(guards.living(), 0);
     drop(keep);
 }

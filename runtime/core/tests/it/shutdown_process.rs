@@ -12,6 +12,27 @@ use crate::support::{am_child, in_child, run_child};
 
 const LIMIT: Duration = Duration::from_secs(40);
 
+#[runtime::main]
+async fn returns_in_mid_flight() {
+    let dir = tempfile::tempdir().unwrap();
+    // The other sides stay open: nothing but the end of the runtime ends what waits for them.
+    std::mem::forget(pend_on_everything(&Guards::default(), dir.path()).await);
+    println!("returning");
+}
+
+#[test]
+fn a_main_that_returns_with_everything_pending_is_a_process_that_ends() {
+    let name = "shutdown_process::a_main_that_returns_with_everything_pending_is_a_process_that_ends";
+    if am_child(name) {
+        return returns_in_mid_flight();
+    }
+    let (child, took) = timed(|| run_child(name, LIMIT, &[]));
+    assert_eq!(child.status.code(), Some(0), "{}", child.text);
+    assert!(child.text.contains("returning"), "{}", child.text);
+    // The runtime's own limit is longer: had anything been waited for in vain, it would show.
+    assert!(took < crate::support::scaled(Duration::from_millis(2500)), "{took:?}");
+}
+
 #[test]
 fn exit_inside_a_task_ends_the_process_with_its_code() {
     let name = "shutdown_process::exit_inside_a_task_ends_the_process_with_its_code";

@@ -63,6 +63,52 @@ fn works(rt: &Runtime) {
     });
 }
 
+/// And the rest of what is offered, each by its own operations or by what stands in for them.
+fn everything_works(rt: &Runtime) {
+    works(rt);
+    rt.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let ours = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let theirs = listener.incoming().next().await.unwrap().unwrap();
+        ours.set_zc_threshold(1);
+        ours.write_all_zc(vec![1; 5000]).await.0.unwrap();
+        ours.write_all_vectored(vec!["two", "parts"]).await.0.unwrap();
+        let mut got = 0;
+        while got < 5000 {
+            got += theirs.recv().await.unwrap().len();
+        }
+        while got < 5008 {
+            got += theirs.read_vectored(vec![vec![0; 3], vec![0; 9]]).await.0.unwrap();
+        }
+        // Waits first, in each of the ways in which it can.
+        let mut wait = std::pin::pin!(theirs.recv());
+        assert!(futures::poll!(wait.as_mut()).is_pending());
+        ours.write_all("late").await.0.unwrap();
+        assert_eq!(wait.await.unwrap()[..], *b"late");
+        let ((tx, from), (to, rx)) = (pipe().unwrap(), pipe().unwrap());
+        let move_on = runtime::pipe::splice(&from, &to, 8);
+        let (moved, wrote) = futures::join!(move_on, tx.write_all("moved"));
+        wrote.0.unwrap();
+        assert_eq!((moved.unwrap(), rx.read(Vec::with_capacity(8)).await.1), (5, b"moved".to_vec()));
+        let mut signals = runtime::signal::signal(runtime::signal::SignalKind::window_change()).unwrap();
+        let mut told = std::pin::pin!(signals.recv());
+        assert!(futures::poll!(told.as_mut()).is_pending());
+        // SAFETY: no pointers; a listener is there.
+        assert_eq!(unsafe { libc::raise(libc::SIGWINCH) }, 0);
+        told.await.unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("file"), dir.path().join("other"));
+        let file = File::create(&path).await.unwrap();
+        file.write_all_at("content", 0).await.0.unwrap();
+        file.sync_all().await.unwrap();
+        file.set_len(4).await.unwrap();
+        runtime::fs::rename(&path, &other).await.unwrap();
+        assert_eq!(runtime::fs::read(&other).await.unwrap(), b"cont");
+        assert_eq!(runtime::fs::metadata(&other).await.unwrap().len(), 4);
+        runtime::fs::remove_file(&other).await.unwrap();
+    });
+}
+
 #[test]
 fn a_filter_that_blocks_io_uring_is_an_error_with_cause_and_cure() {
     in_child("startup::a_filter_that_blocks_io_uring_is_an_error_with_cause_and_cure", LIMIT, || {
@@ -177,7 +223,7 @@ fn an_opcode_that_is_missing_is_named_or_not_needed() {
         let mut builder = tiny(8, 16);
         builder.setup_mut().missing_opcodes = vec![code];
         match builder.build() {
-            Ok(rt) => works(&rt),
+            Ok(rt) => everything_works(&rt),
             Err(error) => {
                 assert_explains(&error, libc::ENOSYS);
                 assert!(error.to_string().contains("IORING_OP_"), "{error}");
@@ -398,7 +444,7 @@ fn inherited() -> Vec<String> {
 fn a_program_that_is_started_inherits_nothing() {
     in_child("startup::a_program_that_is_started_inherits_nothing", LIMIT, || {
         let before = inherited();
-        let rt = Runtime::new().unwrap();
+        let rt = Builder::new().threads(2).build().unwrap();
         rt.block_on(async {
             let dir = tempfile::tempdir().unwrap();
             let file = File::create(dir.path().join("file")).await.unwrap();
@@ -417,6 +463,15 @@ fn a_program_that_is_started_inherits_nothing() {
             // Parked once, so that whatever waiting needs is open as well.
             runtime::time::sleep(Duration::from_millis(2)).await;
             runtime::spawn_blocking(|| ()).await.unwrap();
+            // What is opened on the way to something else: the private pipe of a relay, a listener of signals, the ring
+            // of another thread.
+            let (one, other) = (streams.pop().unwrap(), streams.pop().unwrap());
+            let way = runtime::pipe::Relay::new().splice();
+            let relayed = runtime::time::timeout(Duration::from_millis(20), way.run(&one, &other)).await;
+            assert!(relayed.is_err(), "nobody ends it");
+            streams.extend([other, one]);
+            let _signals = runtime::signal::signal(runtime::signal::SignalKind::user_defined1()).unwrap();
+            runtime::spawn_on(1, || async { runtime::time::sleep(Duration::from_millis(1)).await }).await.unwrap();
             assert_eq!(inherited(), before);
             for stream in &streams {
                 // SAFETY: asks for the flags of an open descriptor.

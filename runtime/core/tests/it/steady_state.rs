@@ -135,6 +135,63 @@ fn an_idle_pooled_connection_is_small() {
     });
 }
 
+/// Each of so many clients is there at the same time, has a KiB echoed and leaves.
+fn wave(addr: std::net::SocketAddr, clients: usize) {
+    let mut peers: Vec<_> = (0..clients).map(|_| std::net::TcpStream::connect(addr).unwrap()).collect();
+    peers.iter_mut().for_each(|peer| peer.write_all(&[7; 1024]).unwrap());
+    for peer in &mut peers {
+        let mut back = [0; 1024];
+        peer.read_exact(&mut back).unwrap();
+        assert_eq!(back, [7; 1024]);
+    }
+}
+
+/// Into pooled memory as into a buffer of each connection's own.
+#[test]
+fn waves_of_connections_leave_no_memory_but_that_of_the_first() {
+    in_child("steady_state::waves_of_connections_leave_no_memory_but_that_of_the_first", 3 * LIMIT, || {
+        if !crate::raw::raise_descriptors(4_096) {
+            println!("SKIP: the limit of descriptors cannot be raised");
+            return;
+        }
+        for pooled in [true, false] {
+            let rt = runtime::Runtime::new().unwrap();
+            rt.block_on(async {
+                let listener = TcpListener::options().backlog(4096).bind("127.0.0.1:0").await.unwrap();
+                let addr = listener.local_addr().unwrap();
+                let server = runtime::spawn(async move {
+                    while let Ok((stream, _)) = listener.accept().await {
+                        runtime::spawn(async move {
+                            if pooled {
+                                return echo(stream).await;
+                            }
+                            let mut buf = Vec::with_capacity(2048);
+                            while let Ok((n, data)) = stream.read(buf).await.into_result()
+                                && n > 0
+                            {
+                                buf = stream.write_all(data).await.1;
+                            }
+                        });
+                    }
+                });
+                let mut after = Vec::new();
+                for clients in [1_000, 1_000, 1_000, 1] {
+                    let done = std::thread::spawn(move || wave(addr, clients));
+                    crate::kit::until(|| done.is_finished() && runtime::metrics().tasks == 1).await;
+                    done.join().unwrap();
+                    crate::kit::until(|| runtime::metrics().in_flight <= 1).await;
+                    after.push(alloc::live());
+                }
+                println!("living after each wave: {after:?}");
+                // What the first one leaves are tables that had to hold it; nothing comes on top.
+                let grown = after[3].max(after[2]).max(after[1]) - after[0];
+                assert!(grown < 64 << 10, "{grown} bytes more than after the first wave: {after:?}");
+                server.abort();
+            });
+        }
+    });
+}
+
 async fn echo(stream: TcpStream) {
     loop {
         let Ok(data) = stream.recv().await else { return };

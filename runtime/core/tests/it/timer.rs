@@ -44,10 +44,14 @@ fn sleeps_are_never_early_though_much_else_completes() {
         let (tx, rx) = pipe().unwrap();
         let mut trips = 0;
         let (mut out, mut back) = (vec![1], Vec::with_capacity(1));
-        while trips < 1_000 || sleeps.iter().any(|task| !task.is_finished()) {
-            (out, back) = (tx.write_all(out).await.1, rx.read(back).await.1);
+        while trips < 10_000 || sleeps.iter().any(|task| !task.is_finished()) {
+            // The read comes first, so that it is in the ring and completes there.
+            let (read, wrote) = futures::join!(rx.read(back), tx.write_all(out));
+            (out, back) = (wrote.1, read.1);
             trips += 1;
         }
+        let completions = runtime::metrics().completions;
+        assert!(completions >= 10_000, "only {completions} of {trips} round trips were in the ring");
         for task in sleeps {
             task.await.unwrap();
         }
