@@ -9,7 +9,7 @@ use runtime::Builder;
 use runtime::fs::File;
 use runtime::net::TcpStream;
 
-use crate::support::{in_child, threads, watchdog};
+use crate::support::{in_child, watchdog};
 
 const MANY: usize = 1_000;
 const SOCKETS: usize = 500;
@@ -24,6 +24,13 @@ fn may_open(count: usize) -> bool {
         eprintln!("SKIP: the limit of descriptors is {soft}");
     }
     soft >= count
+}
+
+/// The blocking pool, which a mount is asked about by, does not count.
+fn kernel_workers() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+    tasks.flatten().map(name).filter(|name| name.starts_with("iou-wrk")).count()
 }
 
 /// A piece that tells where it belongs.
@@ -45,10 +52,9 @@ fn a_thousand_operations_of_files_beside_idle_sockets_stay_within_the_bound_of_w
         rt.block_on(async {
             let (stop, most) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
             let (stopped, seen) = (Arc::clone(&stop), Arc::clone(&most));
-            let base = threads() + 1;
             let observer = std::thread::spawn(move || {
                 while !stopped.load(Ordering::Relaxed) {
-                    seen.fetch_max(threads(), Ordering::Relaxed);
+                    seen.fetch_max(kernel_workers(), Ordering::Relaxed);
                     std::thread::sleep(Duration::from_micros(300));
                 }
             });
@@ -86,7 +92,8 @@ fn a_thousand_operations_of_files_beside_idle_sockets_stay_within_the_bound_of_w
                         let data =
                             file.read_exact_at(vec![0; PIECE], (n * PIECE) as u64).await.into_result().unwrap().1;
                         assert!(data == piece(n), "piece {n}");
-                        file.close().await.unwrap();
+                        // Not closed by the ring, whose closes do not count as operations of files.
+                        drop(file);
                     })
                 })
                 .collect();
@@ -97,7 +104,7 @@ fn a_thousand_operations_of_files_beside_idle_sockets_stay_within_the_bound_of_w
 
             stop.store(true, Ordering::Relaxed);
             observer.join().unwrap();
-            let workers = most.load(Ordering::Relaxed).saturating_sub(base);
+            let workers = most.load(Ordering::Relaxed);
             println!("{workers} workers in {took:?}");
             assert!(workers > 0, "syncs need a worker: this test tests nothing");
             assert!(workers <= bound, "{workers} workers where {bound} are allowed");

@@ -102,7 +102,7 @@ fn ring_at(sq: u32, cq: u32) -> (Ring, Kernel) {
     };
     let regions = buffers::Table::default();
     let (backlog, faults) = (VecDeque::new(), VecDeque::new());
-    (Ring { io: ManuallyDrop::new(io), entrance, regions, features, backlog, faults, starved: 0 }, kernel)
+    (Ring { io: ManuallyDrop::new(io), entrance, regions, features, backlog, cuts: 0, faults, starved: 0 }, kernel)
 }
 
 #[test]
