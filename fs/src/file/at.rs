@@ -160,7 +160,7 @@ impl File {
         }
         match bufs.pop() {
             Some(buf) if bufs.is_empty() => {
-                let BufResult(result, buf) = self.read_part(buf, 0, offset).await;
+                let BufResult(result, buf) = self.read_at(buf, offset).await;
                 bufs.push(buf);
                 BufResult(result, bufs)
             }
