@@ -7,6 +7,7 @@
 //! nothing borrowed; a panic in one of them does not keep the others from running (ruling 15).
 
 mod pair;
+mod pieces;
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -445,30 +446,6 @@ impl Driver {
             Advance::Noticed => false,
             Advance::Settled => true,
         }
-    }
-
-    /// Hands over the pieces of the pool that a completion brought; says whether there were any.
-    #[inline(always)]
-    fn store_piece(
-        &self,
-        slot: &Slot,
-        cqe: Cqe,
-        acts: &mut Vec<Act>,
-        wake_home: &impl Fn(Waker) -> Option<Waker>,
-    ) -> bool {
-        let (result, flags) = cqe.parts();
-        let mut enough = false;
-        let some = self.pool.cut(result, flags, |data| {
-            // SAFETY: a pooled operation, whose last completion has not come before this one.
-            let waker = unsafe { slot.hand_early(data, &mut enough) };
-            if let Some(waker) = waker.and_then(wake_home) {
-                acts.push(Act::Wake(waker));
-            }
-        });
-        if enough {
-            self.cancels.borrow_mut().push(slot.key());
-        }
-        some
     }
 
     /// Runs everything that the last visits found, and returns the first panic. A call from within does nothing: the

@@ -36,7 +36,7 @@ const SUBJECT: &str = "ours";
 const POOLED: &str = "ours-pooled";
 /// Instructions per request that a pooled echo may take. With many connections what is ready at a time, and so the number
 /// of polls, varies.
-const POOLED_LIMITS: [f64; 2] = [950.0, 850.0];
+const POOLED_LIMITS: [f64; 2] = [1100.0, 850.0];
 const SERVER_CORE: usize = 0;
 const LOAD_CORE: usize = 1;
 /// The connection counts that there are limits for.

@@ -81,6 +81,15 @@ pub(crate) struct Pool {
     pub(crate) copied: Cell<u64>,
 }
 
+/// What a completion brought behind its first piece.
+pub(crate) struct Rest {
+    /// Of the piece before.
+    place: u16,
+    /// Nothing was lent from here on.
+    tail: u16,
+    left: u32,
+}
+
 pub(super) struct Slab {
     start: NonNull<u8>,
     bytes: u32,
@@ -242,48 +251,42 @@ impl Pool {
         unsafe { self.table.get().add(usize::from(position & (ENTRIES - 1))) }
     }
 
-    /// Cuts the pieces of a completion that is being reaped; all of them, in their order (rule 1). Says whether there
-    /// was any.
+    /// Cuts the first piece of a completion that is being reaped, and says what else it brought; all completions and all of
+    /// their pieces, in their order (rule 1).
     #[inline]
-    pub(crate) fn cut(&self, result: i32, flags: u32, mut each: impl FnMut(Pooled)) -> bool {
-        let Some(id) = cqueue::buffer_select(flags) else { return false };
-        let Some(&at) = self.slabs().get(usize::from(id)) else { return false };
+    pub(crate) fn cut(&self, result: i32, flags: u32) -> Option<(Pooled, Option<Rest>)> {
+        let at = *self.slabs().get(usize::from(cqueue::buffer_select(flags)?))?;
         // SAFETY: slabs in the vector live; only shared references to them are made.
         let slab = unsafe { at.as_ref() };
         let room = slab.bytes - slab.filled.get();
         if result <= 0 || room == 0 || !slab.stocked.get() {
             self.cut_nothing(slab, flags);
-            return false;
+            return None;
         }
         let len = (result as u32).min(room);
-        let (place, tail) = (slab.place.get(), self.tail.get());
-        each(self.piece(at, len, cqueue::buffer_more(flags)));
-        if result as u32 > len && self.has_bundles() {
-            self.cut_bundle(place, tail, result as u32 - len, each);
-        }
-        true
+        let is_bundle = result as u32 > len && self.has_bundles();
+        let rest =
+            is_bundle.then(|| Rest { place: slab.place.get(), tail: self.tail.get(), left: result as u32 - len });
+        Some((self.piece(at, len, cqueue::buffer_more(flags)), rest))
     }
 
-    /// The rest of a bundle lies in the slabs of the places behind the first one, up to what was lent when it was reaped.
-    #[cold]
-    fn cut_bundle(&self, mut place: u16, tail: u16, mut left: u32, mut each: impl FnMut(Pooled)) {
-        while left > 0 {
-            place = place.wrapping_add(1);
-            if place == tail {
-                return;
-            }
-            // SAFETY: the kernel writes nothing there, and we only in `lend`.
-            let id = unsafe { (*self.place(place)).bid() };
-            let Some(&at) = self.slabs().get(usize::from(id)) else { return };
-            // SAFETY: slabs in the vector live; only shared references to them are made.
-            let slab = unsafe { at.as_ref() };
-            if !slab.stocked.get() || slab.place.get() != place {
-                return;
-            }
-            let len = left.min(slab.bytes);
-            left -= len;
-            each(self.piece(at, len, false));
+    /// The next piece of a bundle: it lies in the slab of the next place, up to what was lent when it was reaped.
+    pub(crate) fn cut_next(&self, rest: &mut Rest) -> Option<Pooled> {
+        rest.place = rest.place.wrapping_add(1);
+        if rest.left == 0 || rest.place == rest.tail {
+            return None;
         }
+        // SAFETY: the kernel writes nothing there, and we only in `lend`.
+        let id = unsafe { (*self.place(rest.place)).bid() };
+        let at = *self.slabs().get(usize::from(id))?;
+        // SAFETY: slabs in the vector live; only shared references to them are made.
+        let slab = unsafe { at.as_ref() };
+        if !slab.stocked.get() || slab.place.get() != rest.place {
+            return None;
+        }
+        let len = rest.left.min(slab.bytes);
+        rest.left -= len;
+        Some(self.piece(at, len, false))
     }
 
     /// The next `len` bytes of a slab, of which there are as many.

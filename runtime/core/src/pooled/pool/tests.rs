@@ -75,9 +75,11 @@ fn one(pool: &Pool, (result, flags): (i32, u32)) -> Pooled {
 }
 
 fn cut(pool: &Pool, (result, flags): (i32, u32)) -> Vec<Pooled> {
-    let mut pieces = Vec::new();
-    let any = pool.cut(result, flags, |piece| pieces.push(piece));
-    assert_eq!(any, !pieces.is_empty());
+    let Some((first, rest)) = pool.cut(result, flags) else { return Vec::new() };
+    let mut pieces = vec![first];
+    if let Some(mut rest) = rest {
+        pieces.extend(std::iter::from_fn(|| pool.cut_next(&mut rest)));
+    }
     pieces
 }
 
