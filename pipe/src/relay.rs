@@ -22,7 +22,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use runtime_core::ends::{End, Sink, Source, What};
-use runtime_core::sys::{self, pipes};
+use runtime_core::sys::pipes;
 use runtime_core::time::sleep;
 
 use crate::splice::{COPY_BYTES, Pair};
@@ -280,7 +280,7 @@ impl Relay {
         self.stream(&mut pair, moved).await?;
         drop(pair);
         if to.sink().what == What::Socket {
-            match sys::shutdown(to.sink().duplex.as_fd(), Shutdown::Write) {
+            match to.sink().duplex.shutdown(Shutdown::Write) {
                 // It is gone already, and everything was taken from it.
                 Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
                 result => result?,

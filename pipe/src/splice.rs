@@ -138,6 +138,10 @@ pub async fn tee<I: Source + ?Sized, O: Sink + ?Sized>(input: &I, output: &O, le
         return Ok(0);
     }
     let (from, to) = (input.source(), output.sink());
+    if from.what != What::Pipe || to.what != What::Pipe {
+        // Asked for its error alone, which what a dropped read has left must not hide.
+        return pipes::tee(from.duplex.as_fd(), to.duplex.as_fd(), len);
+    }
     if let Some(n) = at_once(from, to, Kind::Tee, |from, to| pipes::tee(from, to, len)) {
         return Ok(n);
     }

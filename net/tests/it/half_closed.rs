@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::pin::Pin;
 use std::time::Duration;
 
 use runtime::net::TcpStream;
@@ -102,31 +103,41 @@ fn a_peer_that_has_ended_its_direction_and_does_not_read_costs_no_worker_and_no_
 #[test]
 fn an_orderly_end_behind_a_dropped_write_and_our_own_end_is_no_reset() {
     for nap_ms in [0, 5] {
-        run(secs(30), async {
-            let (stream, mut peer) = pair().await;
-            peer.write_all(b"hello").unwrap();
-            peer.shutdown(Shutdown::Write).unwrap();
-            let (reader, writer) = stream.into_split();
-            {
-                let mut write = std::pin::pin!(writer.write_all(vec![7; LEN]));
-                assert!(poll_once(write.as_mut()).await.is_pending());
-                runtime::time::sleep(ms(5)).await;
-                assert!(poll_once(write.as_mut()).await.is_pending(), "the peer does not read yet");
-            }
-            drop(writer);
-            // The peer reads everything up to our end while this thread is held up.
-            let reading = std::thread::spawn(move || {
-                peer.read_to_end(&mut Vec::new()).unwrap();
-                peer
+        for is_zero_copy in [false, true] {
+            run(secs(30), async move {
+                let (stream, mut peer) = pair().await;
+                stream.set_zc_threshold(1);
+                peer.write_all(b"hello").unwrap();
+                let (reader, writer) = stream.into_split();
+                {
+                    // SEND_ZC waits in the kernel with what it has sent so far, and our own end cuts it short there.
+                    let mut write: Pin<Box<dyn Future<Output = _>>> = match is_zero_copy {
+                        false => Box::pin(writer.write_all(vec![7; LEN])),
+                        true => Box::pin(writer.write_all_zc(vec![7; LEN])),
+                    };
+                    assert!(poll_once(write.as_mut()).await.is_pending());
+                    runtime::time::sleep(ms(5)).await;
+                    assert!(poll_once(write.as_mut()).await.is_pending(), "the peer does not read yet");
+                    // Not before it: a write to a peer that has ended its direction waits in another way.
+                    peer.shutdown(Shutdown::Write).unwrap();
+                    runtime::time::sleep(ms(5)).await;
+                }
+                drop(writer);
+                // The peer reads everything up to our end while this thread is held up.
+                let reading = std::thread::spawn(move || {
+                    peer.read_to_end(&mut Vec::new()).unwrap();
+                    peer
+                });
+                let peer = reading.join().unwrap();
+                std::thread::sleep(Duration::from_millis(nap_ms));
+                yield_now().await;
+                assert_eq!(reader.read(Vec::with_capacity(100)).await.into_result().unwrap().1, b"hello");
+                for _ in 0..2 {
+                    let read = reader.read(Vec::with_capacity(100)).await.0;
+                    assert_eq!(read.unwrap(), 0, "an end, as the peer meant it; zero-copy: {is_zero_copy}");
+                }
+                drop(peer);
             });
-            let peer = reading.join().unwrap();
-            std::thread::sleep(Duration::from_millis(nap_ms));
-            yield_now().await;
-            assert_eq!(reader.read(Vec::with_capacity(100)).await.into_result().unwrap().1, b"hello");
-            for _ in 0..2 {
-                assert_eq!(reader.read(Vec::with_capacity(100)).await.0.unwrap(), 0, "an end, as the peer meant it");
-            }
-            drop(peer);
-        });
+        }
     }
 }

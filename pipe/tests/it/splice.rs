@@ -327,6 +327,38 @@ fn tee_copies_and_takes_nothing() {
 }
 
 #[test]
+fn a_tee_of_what_is_no_pipe_is_the_kernels_error_also_with_something_left_behind() {
+    run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut peer = listener.accept().unwrap().0;
+        let (tx, rx) = pipe().unwrap();
+        let (to, out) = pipe().unwrap();
+        // What dropped reads leave of a socket and of a pipe.
+        let (mut one, mut other) = (Box::pin(stream.read(vec![0; 9])), Box::pin(rx.read(vec![0; 9])));
+        assert!(poll_once(one.as_mut()).await.is_pending() && poll_once(other.as_mut()).await.is_pending());
+        peer.write_all(b"socket").unwrap();
+        tx.write_all("pipe").await.0.unwrap();
+        while runtime::testing::in_flight() > 0 && runtime::metrics().completions < 3 {
+            runtime::task::yield_now().await;
+        }
+        drop((one, other));
+        while runtime::testing::in_flight() > 0 {
+            runtime::task::yield_now().await;
+        }
+        for _ in 0..2 {
+            assert_eq!(tee(&stream, &to, 9).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+            assert_eq!(tee(&rx, &stream, 9).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+        }
+        assert_eq!(out.try_read(vec![0; 9]).0.unwrap_err().kind(), ErrorKind::WouldBlock, "nothing was copied");
+        peer.set_nonblocking(true).unwrap();
+        assert_eq!(peer.read(&mut [0; 9]).unwrap_err().kind(), ErrorKind::WouldBlock, "nothing was sent");
+        assert_eq!(stream.read_exact(vec![0; 6]).await.1, b"socket");
+        assert_eq!(rx.read_exact(vec![0; 4]).await.1, b"pipe");
+    });
+}
+
+#[test]
 fn reads_of_a_pipe_that_was_spliced_wait_and_lose_nothing_when_dropped() {
     run(async {
         let ((tx, from), (to, rx)) = (pipe().unwrap(), pipe().unwrap());

@@ -113,9 +113,9 @@ impl Residue {
         self.data.is_empty() && self.errno.is_none()
     }
 
-    /// Whether it is the end of the stream and no more.
-    fn is_end(&self) -> bool {
-        self.data.is_empty() && self.errno == Some(END)
+    /// Whether it is something that the kernel does not tell again.
+    fn is_more_than_the_end(&self) -> bool {
+        !self.data.is_empty() || self.errno.is_some_and(|errno| errno != END) || self.end.is_some()
     }
 
     fn rest(&self) -> &[u8] {
@@ -151,12 +151,7 @@ impl Duplex {
         let mut this = Arc::try_unwrap(self)?;
         // Asked when nobody else has it: an orphan on another thread may have ended a moment ago.
         // The end of the stream is no loss: whoever has the descriptor is told again.
-        let is_lost = |direction| {
-            let side = this.side(direction);
-            let residue = side.rare.as_ref().map(|rare| &rare.residue);
-            residue.is_some_and(|residue| !(residue.is_empty() || residue.is_end()) || residue.end.is_some())
-        };
-        if is_lost(Direction::Read) || is_lost(Direction::Write) {
+        if [Direction::Read, Direction::Write].into_iter().any(|direction| this.has_more_than_the_end(direction)) {
             return Err(Arc::new(this));
         }
         Ok(this.fd.take().expect("the descriptor is there until the end"))
@@ -167,10 +162,9 @@ impl Duplex {
         !self.side(direction).is_clean()
     }
 
-    /// Whether that is bytes, or an error: more than that the end was met.
+    /// Whether a dropped operation left bytes or an error: more than that the end was met, which the kernel tells again.
     pub fn has_more_than_the_end(&self, direction: Direction) -> bool {
-        let side = self.side(direction);
-        side.rare.as_ref().is_some_and(|rare| !rare.residue.is_empty() && !rare.residue.is_end())
+        self.side(direction).rare.as_ref().is_some_and(|rare| rare.residue.is_more_than_the_end())
     }
 
     /// Says whether closing the descriptor may block; if so it is closed by the blocking pool.
@@ -180,10 +174,14 @@ impl Duplex {
 
     /// Ends the writing direction of a socket, or both: shutdown(2).
     pub fn shutdown(&self, how: std::net::Shutdown) -> io::Result<()> {
-        if how != std::net::Shutdown::Read && !crate::sys::is_dead_tcp(self.as_fd()) {
-            self.ended.store(true, Ordering::Relaxed);
+        let ends = how != std::net::Shutdown::Read && !crate::sys::is_dead_tcp(self.as_fd());
+        // Before the call: a write that it cuts short may be settled on another thread at once.
+        let before = self.ended.fetch_or(ends, Ordering::Relaxed);
+        let result = crate::sys::shutdown(self.as_fd(), how);
+        if result.is_err() {
+            self.ended.store(before, Ordering::Relaxed);
         }
-        crate::sys::shutdown(self.as_fd(), how)
+        result
     }
 
     /// A word for whoever made the duplex, 0 at first: what is known of the descriptor beside its directions.
@@ -691,5 +689,28 @@ mod tests {
         assert!(duplex.try_acquire(Direction::Read).is_some(), "directions are independent");
         drop(held);
         assert!(duplex.try_acquire(Direction::Write).is_some());
+    }
+
+    #[test]
+    fn a_reset_that_a_dropped_write_was_told_of_is_kept_for_the_reader() {
+        let duplex = duplex();
+        let mut write = duplex.try_acquire(Direction::Write).unwrap();
+        write.keep_error(libc::ECONNRESET);
+        assert_eq!(write.check().unwrap_err().raw_os_error(), Some(libc::ECONNRESET));
+        drop(write);
+        assert!(duplex.has_more_than_the_end(Direction::Read));
+        let duplex = duplex.into_fd().unwrap_err();
+        assert_eq!(duplex.take_end(false).unwrap().raw_os_error(), Some(libc::ECONNRESET));
+        assert!(duplex.into_fd().is_ok(), "told once");
+    }
+
+    #[test]
+    fn a_shutdown_that_fails_ends_nothing() {
+        let duplex = duplex();
+        assert!(duplex.shutdown(std::net::Shutdown::Write).is_err(), "it is no socket");
+        assert!(!duplex.ended.load(Ordering::Relaxed));
+        let duplex = Duplex::new(std::os::unix::net::UnixStream::pair().unwrap().0.into());
+        duplex.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(duplex.ended.load(Ordering::Relaxed));
     }
 }
