@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use runtime_core::coop;
 use runtime_core::fd::At;
+use runtime_core::ladder::offload;
 use runtime_core::op::Kind;
 use runtime_core::op::fsync::{self, Fsync};
 use runtime_core::op::names::{Link, MakeDir, RemoveDir, Rename, Symlink, Unlink};
@@ -15,8 +16,7 @@ use runtime_core::submit::submit;
 
 use crate::dir::{ReadDir, read_place};
 use crate::metadata::Metadata;
-use crate::names::{one, status, two};
-use crate::offload::offload;
+use crate::names::{is_there, one, status, two};
 use crate::options::open_at;
 use crate::place::Place;
 use crate::{File, OpenOptions, Permissions, Resolve};
@@ -283,11 +283,7 @@ impl Dir {
     ///
     /// Changes nothing.
     pub async fn try_exists(&self, path: impl AsRef<Path>) -> io::Result<bool> {
-        match self.metadata(path).await {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
-        }
+        is_there(self.metadata(path).await)
     }
 
     /// Changes the permissions of what a path leads to, on the blocking pool.
@@ -309,7 +305,7 @@ impl Dir {
     ///
     /// # Errors
     ///
-    /// Those of opendir(3).
+    /// Those of openat(2): `PermissionDenied` when the directory may not be read.
     ///
     /// # Cancel safety
     ///

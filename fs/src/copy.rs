@@ -9,10 +9,9 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
+use runtime_core::ladder::offload;
 use runtime_core::op::Kind;
 use runtime_core::sys::copy as calls;
-
-use crate::offload::offload;
 
 /// What one call copies at most: a signal, or the end of the process, waits for no more.
 const STEP_BYTES: u64 = 1 << 30;

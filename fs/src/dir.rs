@@ -17,6 +17,7 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 use runtime_core::fd::At;
+use runtime_core::ladder::offload;
 use runtime_core::op::Kind;
 use runtime_core::op::names::MakeDir;
 use runtime_core::op::open::{O_DIRECTORY, O_RDONLY};
@@ -24,7 +25,6 @@ use runtime_core::sys::{dirs, files};
 
 use crate::metadata::{FileType, Metadata};
 use crate::names::{one, status};
-use crate::offload::offload;
 use crate::place::Place;
 
 /// Entries that one job of the pool reads: the wake of a thread costs as much as reading about that many.

@@ -30,7 +30,6 @@ mod dir;
 mod file;
 mod metadata;
 mod names;
-mod offload;
 mod options;
 mod place;
 mod way;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use runtime_core::coop;
+use runtime_core::ladder::offload;
 use runtime_core::op::names::{Link, Names, RemoveDir, Rename, Symlink, Unlink, Verb};
 use runtime_core::op::statx::{self, Statx};
 use runtime_core::op::{Kind, Op};
@@ -17,7 +18,6 @@ use runtime_core::submit::submit;
 use crate::Permissions;
 use crate::cached;
 use crate::metadata::{MASK, Metadata};
-use crate::offload::offload;
 use crate::place::{Place, StdPath};
 
 /// What is known about what a path leads to; symbolic links are followed.
@@ -81,7 +81,12 @@ pub(crate) async fn status(place: &Place<'_>, follow: bool) -> io::Result<Metada
 ///
 /// Changes nothing.
 pub async fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
-    match metadata(path).await {
+    is_there(metadata(path).await)
+}
+
+/// That there is nothing is no error here.
+pub(crate) fn is_there(metadata: io::Result<Metadata>) -> io::Result<bool> {
+    match metadata {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),

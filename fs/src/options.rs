@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use runtime_core::coop;
+use runtime_core::ladder::offload;
 use runtime_core::op::Kind;
 use runtime_core::op::open::{
     self, O_ACCMODE, O_APPEND, O_CREAT, O_DIRECT, O_DSYNC, O_EXCL, O_PATH, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY, Open,
@@ -14,7 +15,6 @@ use runtime_core::submit::submit;
 use runtime_core::sys;
 
 use crate::File;
-use crate::offload::offload;
 use crate::place::Place;
 
 /// How a file is opened; std's options with std's meanings.

@@ -10,13 +10,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use runtime_core::coop;
+use runtime_core::ladder::offload;
 use runtime_core::op::Kind;
 use runtime_core::op::xattr::{self, ReadXattr, Subject, WriteXattr};
 use runtime_core::submit::submit;
 use runtime_core::sys::xattr as calls;
 
 use crate::File;
-use crate::offload::offload;
 use crate::place::c_path;
 use crate::way::Way;
 

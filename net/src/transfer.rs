@@ -38,8 +38,8 @@ enum Settled {
     NotReady,
 }
 
-/// The error of a write of which a part was sent before: the kernel, which goes on by itself, hides a reset behind the
-/// count of that part and then says EPIPE.
+/// The error of a write of which a part was sent before: a reset that comes while a send waits is hidden behind the count
+/// of what it had sent, and told as EPIPE from then on.
 #[cold]
 fn after_a_part(fd: BorrowedFd<'_>, error: io::Error) -> io::Error {
     const ECONNRESET: i32 = 104;

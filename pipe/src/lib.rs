@@ -252,11 +252,10 @@ impl Receiver {
     ///
     /// Bytes that were taken from the pipe are what the next read returns.
     #[doc(alias = "IORING_OP_READ")]
-    pub async fn read<B: IoBufMut>(&self, buf: B) -> BufResult<usize, B> {
+    pub async fn read<B: IoBufMut>(&self, mut buf: B) -> BufResult<usize, B> {
         if buf.capacity() == 0 {
             return BufResult(Ok(0), buf);
         }
-        let mut buf = buf;
         let tried = self.read_at_once(&mut buf);
         if let AtOnce::Done(n) = tried {
             return BufResult(Ok(n), buf);

@@ -472,7 +472,7 @@ impl Pair {
         }
     }
 
-    /// The last rung: READ or RECV, then WRITE or SEND, which wait by themselves.
+    /// The last rung: READ or RECV, then WRITE or SEND.
     pub(crate) async fn copy(&mut self, len: usize) -> io::Result<usize> {
         if let Some(result) = self.serve(len).await {
             return result;

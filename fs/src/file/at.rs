@@ -369,11 +369,11 @@ impl File {
             }
         }
         // The rest of a short count too, before it is believed to be the end.
-        let by_worker = matches!(way, Way::Worker | Way::Kernel | Way::Memory);
+        let on_worker = matches!(way, Way::Worker | Way::Kernel | Way::Memory);
         let index = coop::registered(&buf);
         Way::goes_to_ring(&self.open);
         let read = Read::new(Arc::clone(&self.open), buf, at + n, offset + n as u64);
-        let (result, buf, _file) = submit(read.registered(index).by_worker(by_worker)).await;
+        let (result, buf, _file) = submit(read.registered(index).on_worker(on_worker)).await;
         let result = match result {
             Ok(more) => {
                 if way == Way::Disk && more > 0 && n > 0 {

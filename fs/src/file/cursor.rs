@@ -9,11 +9,11 @@ use std::io::{self, Seek, SeekFrom};
 use runtime_core::buf::{self, BufResult, IoBuf, IoBufMut};
 use runtime_core::ends::View;
 use runtime_core::io::{AsyncRead, AsyncWrite};
+use runtime_core::ladder::offload;
 use runtime_core::op::Kind;
 use runtime_core::op::read::NO_OFFSET;
 
 use super::{File, check};
-use crate::offload::offload;
 
 /// Where the next operation at the cursor goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runtime_core::coop;
+use runtime_core::ladder::offload;
 use runtime_core::op::fadvise::{Advice, Fadvise};
 use runtime_core::op::fallocate::{Fallocate, Range};
 use runtime_core::op::fsync::{self, Fsync};
@@ -19,7 +20,6 @@ use runtime_core::submit::submit;
 use super::{File, check};
 use crate::cached;
 use crate::metadata::{MASK, Metadata};
-use crate::offload::offload;
 use crate::way::Way;
 use crate::{FileTimes, Permissions};
 

@@ -119,7 +119,8 @@ impl TcpStream {
     /// # Errors
     ///
     /// [`InUseError`], which has the stream, while an operation that was dropped is not settled yet, and when one, or a
-    /// standing receive of [`recv`](Self::recv), has brought bytes that only this stream can return: read first.
+    /// standing receive of [`recv`](Self::recv), has brought bytes that only this stream can return: read first. A standing
+    /// receive of another thread is asked to let go: try again a moment later.
     pub fn into_std(self) -> Result<std::net::TcpStream, InUseError> {
         match receiver::into_fd(self.duplex) {
             Ok(fd) => Ok(fd.into()),

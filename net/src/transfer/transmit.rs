@@ -5,6 +5,9 @@
 //!                                   │ would block, or part of it, or there is a batch
 //!                                   ▼
 //!                               in flight ──▶ done
+//!                                 │   ▲
+//!                      would block▼   │ there is room
+//!                            poll for room
 //! ```
 
 use std::fmt;

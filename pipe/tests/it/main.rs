@@ -1,5 +1,7 @@
 //! Pipes as their users see them: bytes in order, an end after the last of them, and never a SIGPIPE.
 
+#[path = "../../../runtime/core/tests/support/calls.rs"]
+mod calls;
 #[path = "../../../runtime/core/tests/support/mod.rs"]
 mod support;
 

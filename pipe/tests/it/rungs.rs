@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,9 @@ use runtime::net::TcpStream;
 use runtime::op::{Kind, Rung};
 use runtime::pipe::{Builder, Relay, pipe, send_file, splice, splice_all, splice_from_file, splice_to_file, tee};
 use runtime::time::timeout;
+use runtime_core::sys::pipes::set_pipe_capacity;
 
+use super::calls::report_times_of_sends;
 use super::send_file::file;
 use super::splice::workers;
 use super::support::in_child;
@@ -31,16 +33,6 @@ fn reading(mut peer: impl Read + Send + 'static) -> std::thread::JoinHandle<Vec<
         peer.read_to_end(&mut all).unwrap();
         all
     })
-}
-
-/// Has poll(2) see an error on this socket from its next send on: the kernel reports when that was, and nobody asks.
-fn looks_ready(stream: &TcpStream) {
-    let what = libc::SOF_TIMESTAMPING_TX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
-    let len = size_of_val(&what) as libc::socklen_t;
-    let (fd, value) = (stream.as_fd().as_raw_fd(), (&raw const what).cast());
-    // SAFETY: an integer of that size; the descriptor is open while borrowed.
-    let result = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, value, len) };
-    assert_eq!(result, 0);
 }
 
 #[test]
@@ -117,7 +109,7 @@ fn an_urgent_byte_before_the_end_of_a_stream_ends_nothing() {
 fn an_output_that_only_looks_ready_is_tried_by_a_timer_and_then_copied() {
     run(async {
         let (stream, peer) = connected().await;
-        looks_ready(&stream);
+        report_times_of_sends(&stream);
         stream.write_all("mark").await.0.unwrap();
         let (tx, from) = pipe().unwrap();
         let all = pattern(3, 12 << 20);
@@ -148,7 +140,7 @@ fn private_pipes_are_emptied_into_an_output_that_only_looks_ready() {
         let source = file(&all);
         for relays in [false, true] {
             let ((a, mut client), (b, peer)) = (connected().await, connected().await);
-            looks_ready(&b);
+            report_times_of_sends(&b);
             b.write_all("mark").await.0.unwrap();
             let up = all.clone();
             let client = std::thread::spawn(move || {
@@ -195,9 +187,9 @@ fn a_second_thread_that_fights_for_the_pipes_lock_changes_no_byte_and_stops_nobo
                     let mut rounds = 0_u64;
                     let sizes = [65_536, 131_072];
                     while !over.load(Ordering::Relaxed) {
-                        for fd in [copies.0.as_raw_fd(), copies.1.as_raw_fd()] {
-                            // SAFETY: no pointers; the descriptor is open.
-                            unsafe { libc::fcntl(fd, libc::F_SETPIPE_SZ, sizes[rounds as usize % 2]) };
+                        for pipe in [&copies.0, &copies.1] {
+                            // Refused when it holds more than that.
+                            let _ = set_pipe_capacity(pipe.as_fd(), sizes[rounds as usize % 2]);
                             rounds += 1;
                         }
                         std::thread::yield_now();

@@ -13,6 +13,7 @@ use runtime::pipe::{
 };
 use runtime::time::timeout;
 
+use super::calls::default_sigpipe;
 use super::send_file::file;
 use super::support::in_child;
 use super::{SIGPIPE, pattern, poll_once, run, signals};
@@ -45,8 +46,7 @@ async fn broken<T: std::fmt::Debug>(what: &str, result: impl Future<Output = io:
 #[test]
 fn nothing_that_writes_to_somebody_who_is_gone_kills_the_process() {
     in_child("sigpipe::nothing_that_writes_to_somebody_who_is_gone_kills_the_process", Duration::from_secs(30), || {
-        // SAFETY: the default action, as in programs that are not std's.
-        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+        default_sigpipe();
         run(async {
             let source = file(&pattern(1, 100_000));
             let (tx, rx) = pipe().unwrap();

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use runtime::op::{Kind, Rung};
 use runtime::pipe::splice_all;
 use runtime::time::timeout;
 
+use super::calls::{close_stdin, plain_lines, terminal};
 use super::ends::Fifo;
 use super::send_file::file;
 use super::support::{Rng, am_child, in_child, scaled};
@@ -166,8 +167,7 @@ fn nothing_comes_from_dev_null_and_everything_goes_there() {
 #[test]
 fn a_stream_that_was_closed_is_an_error() {
     in_child("stdio::a_stream_that_was_closed_is_an_error", Duration::from_secs(20), || {
-        // SAFETY: nobody else in this child uses its standard input.
-        drop(unsafe { OwnedFd::from_raw_fd(0) });
+        close_stdin();
         let error = stdin().unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EBADF));
         run(async { stderr().unwrap().write_all("still there\n").await.0.unwrap() });
@@ -215,38 +215,6 @@ fn input_is_copied_to_output_without_being_read() {
     fed.join().unwrap();
     assert!(end(child).success());
     assert!(marked(&seen.join().unwrap()) == pattern(5, 700_000));
-}
-
-/// Both sides of a terminal, the one of the program second.
-fn terminal() -> (File, File) {
-    // SAFETY: no pointers.
-    let master = unsafe { libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC) };
-    assert!(master >= 0);
-    // SAFETY: a fresh descriptor that nobody else knows.
-    let master = unsafe { File::from_raw_fd(master) };
-    // SAFETY: no pointers.
-    assert_eq!(unsafe { libc::unlockpt(master.as_raw_fd()) }, 0);
-    let mut name = [0 as libc::c_char; 64];
-    // SAFETY: room for a name of this length.
-    assert_eq!(unsafe { libc::ptsname_r(master.as_raw_fd(), name.as_mut_ptr(), name.len()) }, 0);
-    // SAFETY: the name ends.
-    let name = unsafe { std::ffi::CStr::from_ptr(name.as_ptr()) }.to_str().unwrap();
-    let mut options = File::options();
-    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NOCTTY);
-    let slave = options.read(true).write(true).open(name).unwrap();
-    (master, slave)
-}
-
-/// No echo, no signals, no translation of ends of lines; lines still come as a whole.
-fn plain_lines(terminal: &File) {
-    // SAFETY: plain data that the call below fills.
-    let mut settings = unsafe { std::mem::zeroed::<libc::termios>() };
-    // SAFETY: writes one structure.
-    assert_eq!(unsafe { libc::tcgetattr(terminal.as_raw_fd(), &raw mut settings) }, 0);
-    settings.c_lflag &= !(libc::ECHO | libc::ISIG);
-    settings.c_oflag &= !libc::OPOST;
-    // SAFETY: reads one structure.
-    assert_eq!(unsafe { libc::tcsetattr(terminal.as_raw_fd(), libc::TCSANOW, &raw const settings) }, 0);
 }
 
 #[test]

@@ -26,6 +26,7 @@
 //! thread's ring, which has cancelled the orphan, wakes it from there.
 
 mod home;
+mod residue;
 
 use std::future::Future;
 use std::io;
@@ -43,6 +44,7 @@ use crate::wait::{Left, Ticket, WaitList};
 
 pub(crate) use home::Home;
 pub use home::Reader;
+use residue::{END, Residue};
 
 /// Which way bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,47 +91,6 @@ struct Side {
 struct Rare {
     waiters: WaitList,
     residue: Residue,
-}
-
-/// In place of an errno: the end of the stream. The kernel would tell it again, but a reader whose patience is always
-/// shorter than an operation would never get to hear it.
-const END: i32 = 0;
-
-/// What dropped operations left behind.
-#[derive(Debug, Default)]
-struct Residue {
-    data: Vec<u8>,
-    /// How much of `data` has been returned already.
-    taken: usize,
-    /// [`END`] when that was no error.
-    errno: Option<i32>,
-    /// An error of the whole connection that a dropped write was told, and the kernel tells nobody again: it comes in
-    /// place of the end of the stream, behind what the kernel still has.
-    end: Option<i32>,
-}
-
-impl Residue {
-    fn is_empty(&self) -> bool {
-        self.data.is_empty() && self.errno.is_none()
-    }
-
-    /// Whether it is something that the kernel does not tell again.
-    fn is_more_than_the_end(&self) -> bool {
-        !self.data.is_empty() || self.errno.is_some_and(|errno| errno != END) || self.end.is_some()
-    }
-
-    fn rest(&self) -> &[u8] {
-        &self.data[self.taken..]
-    }
-
-    fn advance(&mut self, n: usize) {
-        self.taken += n;
-        if self.taken == self.data.len() {
-            // Freed rather than kept: residue is rare and may be large.
-            self.data = Vec::new();
-            self.taken = 0;
-        }
-    }
 }
 
 impl Duplex {

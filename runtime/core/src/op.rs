@@ -382,6 +382,16 @@ impl Rung {
     pub const ALL: [Self; 4] = [Self::Inline, Self::Ring, Self::Reissue, Self::Offload];
 }
 
+/// The flags of an entry that a worker of the kernel is to carry out, or not.
+fn placed(on_worker: bool) -> squeue::Flags {
+    if on_worker { squeue::Flags::ASYNC } else { squeue::Flags::empty() }
+}
+
+/// The rung of such an entry.
+fn rung(on_worker: bool) -> Rung {
+    if on_worker { Rung::Offload } else { Rung::Ring }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

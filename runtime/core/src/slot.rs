@@ -180,7 +180,7 @@ enum Width {
 }
 
 impl Width {
-    const ALL: [Self; 2] = [Self::Narrow, Self::Wide];
+    const COUNT: usize = Self::Wide as usize + 1;
 
     /// Of a slot; header and operation share its first cache line.
     const fn bytes(self) -> usize {
@@ -367,7 +367,7 @@ pub(crate) struct Slots {
     /// Only grows, so a slot that was found once is there until the table is dropped.
     chunks: UnsafeCell<Vec<Chunk>>,
     /// The first free slot by width; each free slot's body holds the next one.
-    free: [Cell<*const Slot>; Width::ALL.len()],
+    free: [Cell<*const Slot>; Width::COUNT],
     in_use: Cell<u32>,
 }
 

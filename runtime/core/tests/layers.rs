@@ -54,7 +54,7 @@ fn a_file_imports_only_from_lower_layers() {
 fn unsafe_stays_in_core() {
     let mut faults = Vec::new();
     for member in members().iter().filter(|member| !UNSAFE.contains(&member.as_str())) {
-        for file in sources(member) {
+        for file in sources(member).into_iter().chain(tests(member)) {
             if says_unsafe(&read(&file)) {
                 faults.push(format!("{}: says `unsafe`, which only runtime/core may", shown(&file)));
             }
@@ -282,6 +282,14 @@ fn sources(member: &str) -> Vec<PathBuf> {
         files.extend(entries(&folder).into_iter().filter(|path| is_rust(path)));
     }
     files
+}
+
+/// What is compiled with a member beside its sources: integration tests, examples, benches. Not the programs of which a
+/// test sees that they are refused.
+fn tests(member: &str) -> Vec<PathBuf> {
+    let folders = ["tests", "examples", "benches"].map(|name| root().join(member).join(name));
+    let files = folders.iter().filter(|folder| folder.is_dir()).flat_map(|folder| rust_files(folder));
+    files.filter(|file| !file.starts_with(root().join(member).join("tests/ui"))).collect()
 }
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {

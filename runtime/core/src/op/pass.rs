@@ -7,8 +7,7 @@ use std::io;
 
 use super::read::{MAX_BYTES, NO_OFFSET};
 use super::send::{FLAGS, keep_failure};
-use super::write::placed;
-use super::{Cqe, Kind, Op};
+use super::{Cqe, Kind, Op, Rung, placed, rung};
 use crate::fd::Origin;
 
 /// Writes the bytes behind `skip`.
@@ -19,18 +18,18 @@ pub struct Pass<F, T> {
     from: F,
     to: T,
     to_socket: bool,
-    worker: bool,
+    on_worker: bool,
 }
 
 impl<F: Origin, T: Origin> Pass<F, T> {
     /// The bytes were taken from `from`. A socket is sent to, without SIGPIPE.
     pub fn new(from: F, to: T, data: Vec<u8>, skip: usize, to_socket: bool) -> Self {
-        Self { data, skip, from, to, to_socket, worker: false }
+        Self { data, skip, from, to, to_socket, on_worker: false }
     }
 
     /// As [`Write::on_worker`](super::write::Write::on_worker); not for sockets.
-    pub fn on_worker(mut self, worker: bool) -> Self {
-        self.worker = worker;
+    pub fn on_worker(mut self, on_worker: bool) -> Self {
+        self.on_worker = on_worker;
         self
     }
 }
@@ -47,8 +46,12 @@ unsafe impl<F: Origin, T: Origin> Op for Pass<F, T> {
         if self.to_socket {
             opcode::Send::new(fd, start, len).flags(FLAGS).build()
         } else {
-            opcode::Write::new(fd, start, len).offset(NO_OFFSET).build().flags(placed(self.worker))
+            opcode::Write::new(fd, start, len).offset(NO_OFFSET).build().flags(placed(self.on_worker))
         }
+    }
+
+    fn rung(&self) -> Rung {
+        rung(self.on_worker && !self.to_socket)
     }
 
     fn complete(self, cqe: Cqe) -> Self::Output {

@@ -5,7 +5,7 @@ use std::io;
 
 use super::recv::{keep, keep_scattered, received};
 use super::vectored::{Message, scatter};
-use super::{Cqe, Kind, Op, Rung};
+use super::{Cqe, Kind, Op, Rung, placed, rung};
 use crate::buf::{self, IoBufMut};
 use crate::fd::Origin;
 
@@ -22,7 +22,7 @@ pub struct Read<B, F> {
     at: usize,
     offset: u64,
     index: Option<u16>,
-    by_worker: bool,
+    on_worker: bool,
 }
 
 impl<B: IoBufMut, F: Origin> Read<B, F> {
@@ -34,7 +34,7 @@ impl<B: IoBufMut, F: Origin> Read<B, F> {
     /// When `at` lies beyond the initialised bytes.
     pub fn new(origin: F, buf: B, at: usize, offset: u64) -> Self {
         assert!(at <= buf.init_len(), "a read can only go on behind initialised bytes");
-        Self { buf, origin, at, offset, index: None, by_worker: false }
+        Self { buf, origin, at, offset, index: None, on_worker: false }
     }
 
     /// The buffer lies in the memory that is registered under this index: `IORING_OP_READ_FIXED` (5.1).
@@ -44,8 +44,8 @@ impl<B: IoBufMut, F: Origin> Read<B, F> {
     }
 
     /// A worker of the kernel reads, without a try on this thread before (`IOSQE_ASYNC`).
-    pub fn by_worker(mut self, by_worker: bool) -> Self {
-        self.by_worker = by_worker;
+    pub fn on_worker(mut self, on_worker: bool) -> Self {
+        self.on_worker = on_worker;
         self
     }
 }
@@ -64,11 +64,11 @@ unsafe impl<B: IoBufMut, F: Origin> Op for Read<B, F> {
             Some(index) if len > 0 => opcode::ReadFixed::new(fd, start, len, index).offset(self.offset).build(),
             _ => opcode::Read::new(fd, start, len).offset(self.offset).build(),
         };
-        if self.by_worker { entry.flags(squeue::Flags::ASYNC) } else { entry }
+        entry.flags(placed(self.on_worker))
     }
 
     fn rung(&self) -> Rung {
-        if self.by_worker { Rung::Offload } else { Rung::Ring }
+        rung(self.on_worker)
     }
 
     fn complete(mut self, cqe: Cqe) -> Self::Output {

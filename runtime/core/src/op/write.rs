@@ -8,14 +8,9 @@ use std::io;
 use super::read::MAX_BYTES;
 use super::send::keep_failure;
 use super::vectored::Message;
-use super::{Cqe, Kind, Op};
+use super::{Cqe, Kind, Op, Rung, placed, rung};
 use crate::buf::{self, IoBuf};
 use crate::fd::Origin;
-
-/// Where an operation is carried out.
-pub(super) fn placed(on_worker: bool) -> squeue::Flags {
-    if on_worker { squeue::Flags::ASYNC } else { squeue::Flags::empty() }
-}
 
 /// Writes the bytes of one buffer behind `skip`.
 #[derive(Debug)]
@@ -25,13 +20,13 @@ pub struct Write<B, F> {
     skip: usize,
     offset: u64,
     index: Option<u16>,
-    worker: bool,
+    on_worker: bool,
 }
 
 impl<B: IoBuf, F: Origin> Write<B, F> {
     /// Writes at `offset`, which is [`NO_OFFSET`](super::read::NO_OFFSET) for pipes.
     pub fn new(origin: F, buf: B, skip: usize, offset: u64) -> Self {
-        Self { buf, origin, skip, offset, index: None, worker: false }
+        Self { buf, origin, skip, offset, index: None, on_worker: false }
     }
 
     /// The buffer lies in the memory that is registered under this index: `IORING_OP_WRITE_FIXED` (5.1).
@@ -42,8 +37,8 @@ impl<B: IoBuf, F: Origin> Write<B, F> {
 
     /// It may block although a poll says that there is room, so the kernel is to carry it out on a worker
     /// (`IOSQE_ASYNC`).
-    pub fn on_worker(mut self, worker: bool) -> Self {
-        self.worker = worker;
+    pub fn on_worker(mut self, on_worker: bool) -> Self {
+        self.on_worker = on_worker;
         self
     }
 }
@@ -57,13 +52,17 @@ unsafe impl<B: IoBuf, F: Origin> Op for Write<B, F> {
         let bytes = &buf::bytes(&self.buf)[self.skip..];
         let len = bytes.len().min(MAX_BYTES) as u32;
         let fd = types::Fd(self.origin.raw_fd());
-        match self.index {
+        let start = bytes.as_ptr();
+        let entry = match self.index {
             // Of no bytes at all it would be a bad address.
-            Some(index) if len > 0 => {
-                opcode::WriteFixed::new(fd, bytes.as_ptr(), len, index).offset(self.offset).build()
-            }
-            _ => opcode::Write::new(fd, bytes.as_ptr(), len).offset(self.offset).build().flags(placed(self.worker)),
-        }
+            Some(index) if len > 0 => opcode::WriteFixed::new(fd, start, len, index).offset(self.offset).build(),
+            _ => opcode::Write::new(fd, start, len).offset(self.offset).build(),
+        };
+        entry.flags(placed(self.on_worker))
+    }
+
+    fn rung(&self) -> Rung {
+        rung(self.on_worker)
     }
 
     fn complete(self, cqe: Cqe) -> Self::Output {
@@ -82,19 +81,19 @@ pub struct WriteVectored<B, F> {
     origin: F,
     skip: usize,
     offset: u64,
-    worker: bool,
+    on_worker: bool,
     message: Box<Message<B>>,
 }
 
 impl<B: IoBuf, F: Origin> WriteVectored<B, F> {
     /// At most 1024 buffers (`IOV_MAX`) are used.
     pub fn new(origin: F, bufs: Vec<B>, skip: usize, offset: u64) -> Self {
-        Self { origin, skip, offset, worker: false, message: Message::new(bufs) }
+        Self { origin, skip, offset, on_worker: false, message: Message::new(bufs) }
     }
 
     /// As [`Write::on_worker`].
-    pub fn on_worker(mut self, worker: bool) -> Self {
-        self.worker = worker;
+    pub fn on_worker(mut self, on_worker: bool) -> Self {
+        self.on_worker = on_worker;
         self
     }
 }
@@ -107,7 +106,11 @@ unsafe impl<B: IoBuf, F: Origin> Op for WriteVectored<B, F> {
     fn entry(&mut self) -> squeue::Entry {
         let fd = types::Fd(self.origin.raw_fd());
         let (vector, len) = self.message.vector_for_writing(self.skip);
-        opcode::Writev::new(fd, vector, len).offset(self.offset).build().flags(placed(self.worker))
+        opcode::Writev::new(fd, vector, len).offset(self.offset).build().flags(placed(self.on_worker))
+    }
+
+    fn rung(&self) -> Rung {
+        rung(self.on_worker)
     }
 
     fn complete(self, cqe: Cqe) -> Self::Output {

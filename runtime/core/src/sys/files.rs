@@ -124,9 +124,5 @@ pub fn is_cached(file: BorrowedFd<'_>, at: u64, len: u64) -> bool {
 
 /// Whether the byte can be read without waiting.
 fn has_byte(file: BorrowedFd<'_>, at: u64) -> bool {
-    let Ok(at) = i64::try_from(at) else { return false };
-    let mut byte = 0_u8;
-    let vector = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    // SAFETY: one byte to write to; the descriptor is open while borrowed.
-    unsafe { libc::preadv2(file.as_raw_fd(), &raw const vector, 1, at, libc::RWF_NOWAIT) == 1 }
+    read_at(file, &mut [MaybeUninit::uninit()], at, true).is_ok_and(|n| n == 1)
 }

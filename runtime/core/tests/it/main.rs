@@ -2,6 +2,8 @@
 //! run in a process of their own (`support::in_child`).
 
 mod alloc;
+#[path = "../support/calls.rs"]
+mod calls;
 mod io_script;
 mod kit;
 mod raw;

@@ -10,6 +10,7 @@ use runtime::net::{TcpListener, TcpStream};
 use runtime::pipe::pipe;
 use runtime::time::{sleep, timeout};
 
+use crate::calls::default_sigpipe;
 use crate::support::in_child;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -32,8 +33,7 @@ fn is_sigpipe_blocked() -> bool {
 fn a_listener_dropped_between_two_block_ons_raises_no_sigpipe_of_a_write_in_flight() {
     let name = "sigpipe::a_listener_dropped_between_two_block_ons_raises_no_sigpipe_of_a_write_in_flight";
     in_child(name, LIMIT, || {
-        // SAFETY: the default action, as in programs that are not std's.
-        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+        default_sigpipe();
         for _ in 0..5 {
             let rt = Runtime::new().unwrap();
             let (tx, rx) = pipe().unwrap();
@@ -89,8 +89,7 @@ async fn crowd() {
 fn writes_of_every_shape_to_a_peer_that_is_gone_kill_no_program_with_the_default_action() {
     let name = "sigpipe::writes_of_every_shape_to_a_peer_that_is_gone_kill_no_program_with_the_default_action";
     in_child(name, LIMIT, || {
-        // SAFETY: the default action, as in programs that are not std's.
-        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+        default_sigpipe();
         Runtime::new().unwrap().block_on(async {
             // Of sockets only: with a pipe in use the thread would hold the signal back.
             for round in 0..20 {
