@@ -8,7 +8,6 @@ mod transmit;
 pub(crate) mod zero_copy;
 
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use runtime_core::buf::{self, BufResult, IoBuf, IoBufMut};
@@ -22,7 +21,6 @@ use runtime_core::op::send::SendVectored;
 use runtime_core::op::{Kind, Rung};
 use runtime_core::receiver::{self, Served};
 use runtime_core::submit::submit;
-use runtime_core::sys;
 
 pub use receive::Receive;
 pub use transmit::{Transmit, WriteAll};
@@ -41,9 +39,9 @@ enum Settled {
 /// The error of a write of which a part was sent before: a reset that comes while a send waits is hidden behind the count
 /// of what it had sent, and told as EPIPE from then on.
 #[cold]
-fn after_a_part(fd: BorrowedFd<'_>, error: io::Error) -> io::Error {
+fn after_a_part(duplex: &Duplex, error: io::Error) -> io::Error {
     const ECONNRESET: i32 = 104;
-    if error.kind() == io::ErrorKind::BrokenPipe && sys::is_dead_tcp(fd) {
+    if error.kind() == io::ErrorKind::BrokenPipe && duplex.was_reset() {
         return io::Error::from_raw_os_error(ECONNRESET);
     }
     error

@@ -18,6 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use runtime_core::buf::IoBuf;
 use runtime_core::coop;
 use runtime_core::duplex::{Direction, Duplex, Held};
 use runtime_core::ends::{End, Sink, Source, What};
@@ -167,7 +168,7 @@ fn write_inline(to: &Held, what: What, data: &[u8]) -> Option<io::Result<usize>>
 
 /// Both sides of a move, each held.
 pub(crate) struct Pair {
-    /// Always there between operations.
+    /// Always there between operations, until one fails.
     held: Option<(Held, Held)>,
     from: What,
     to: What,
@@ -480,13 +481,22 @@ impl Pair {
         loop {
             let (from, to) = self.part();
             let mut data = std::mem::take(&mut self.spare);
+            let want = len.min(COPY_BYTES);
             data.clear();
-            data.reserve_exact(len.min(COPY_BYTES));
+            data.reserve_exact(want);
+            // It may have more room than that.
+            let data = data.slice(..want);
             let (result, data, from) = match self.from {
                 What::Socket => submit(Recv::new(from, data, 0, 0)).await,
                 What::Pipe | What::Other => submit(Read::new(from, data, 0, NO_OFFSET)).await,
             };
-            let data = self.join(from, to, data).await?;
+            if let Err(error) = &result
+                && !matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
+            {
+                // At once: who is dropped while it waits for the output would have told nobody.
+                return result.map(|_| 0);
+            }
+            let data = self.join(from, to, data.into_inner()).await?;
             match result {
                 // A FIFO that had no writer yet.
                 Ok(0) if self.from == What::Pipe && !is_over(self.held().0.as_fd()) => self.wait_for_input().await?,

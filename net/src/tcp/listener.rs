@@ -19,11 +19,11 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context as Task, Poll, Waker};
+use std::task::{Context as Task, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use futures_core::Stream;
-use runtime_core::coop;
+use runtime_core::coop::{self, Proceed};
 use runtime_core::op::accept::{AcceptMulti, AcceptSink};
 use runtime_core::submit::{Standing, stand};
 use runtime_core::time::{Sleep, sleep_until};
@@ -185,7 +185,7 @@ impl TcpListener {
     }
 
     fn next(&self) -> Accept<'_> {
-        Accept { shared: &self.shared, ticket: None, pause: None }
+        Accept { shared: &self.shared, ticket: None, pause: None, proceed: Proceed::default() }
     }
 
     /// The connections as a stream that never ends. No address is asked for; a connection that was reset before it was
@@ -284,6 +284,8 @@ impl AcceptSink for Sink {
                 queue.transient = 0;
                 queue.ready.push_back(Ok(fd));
             }
+            // Ours, at the end of the runtime or because of the bound: no word about the listener.
+            Err(error) if is_canceled(&error) && (queue.taken_back || coop::is_closing()) => {}
             Err(error) if is_transient(&error) && queue.transient < TRANSIENT_BOUND => queue.transient += 1,
             Err(error) => {
                 let length = queue.pause.map_or(PAUSE_MIN, |pause| (pause.length * 2).min(PAUSE_MAX));
@@ -308,6 +310,12 @@ impl AcceptSink for Sink {
     }
 }
 
+const ECANCELED: i32 = 125;
+
+fn is_canceled(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(ECANCELED)
+}
+
 /// Errors that belong to one connection, or to the request, and say nothing about the listener (accept(2)).
 fn is_transient(error: &io::Error) -> bool {
     const EINTR: i32 = 4;
@@ -319,7 +327,6 @@ fn is_transient(error: &io::Error) -> bool {
     const ECONNABORTED: i32 = 103;
     const EHOSTDOWN: i32 = 112;
     const EHOSTUNREACH: i32 = 113;
-    const ECANCELED: i32 = 125;
     const ENONET: i32 = 64;
     matches!(
         error.raw_os_error(),
@@ -361,14 +368,14 @@ pub struct Accept<'a> {
     shared: &'a Rc<Shared>,
     ticket: Option<Ticket>,
     pause: Option<Sleep>,
+    proceed: Proceed,
 }
 
 impl Accept<'_> {
     fn poll_next(&mut self, task: &mut Task<'_>) -> Poll<io::Result<TcpStream>> {
-        if !coop::has_budget() {
-            task.waker().wake_by_ref();
-            return Poll::Pending;
-        }
+        // Outside a runtime it panics, before anything is taken.
+        coop::assert_same_process();
+        ready!(self.proceed.poll(task));
         let mut queue = self.shared.queue.borrow_mut();
         let my_turn = match self.ticket {
             None => queue.waiters.is_empty(),
@@ -441,12 +448,12 @@ impl Accept<'_> {
         let mut queue = self.shared.queue.borrow_mut();
         let (left, unused): (Left, Option<Waker>) = queue.waiters.leave(ticket);
         // Who waits out a pause leaves that to the next one too.
-        let pass_on = left == Left::PassOn || self.pause.is_some();
+        let pass_on = left == Left::PassOn || self.pause.take().is_some();
         let next = if pass_on { queue.waiters.notify_one() } else { None };
         drop(queue);
         drop(unused);
         if let Some(next) = next {
-            next.wake();
+            coop::wake(next);
         }
     }
 }

@@ -120,7 +120,8 @@ impl Drop for Shard {
         let Some(at) = entries.iter().position(is_mine) else { return };
         entries[at].threads.retain(|&thread| thread != self.thread);
         if entries[at].threads.is_empty() {
-            entries.swap_remove(at);
+            // In the order in which they came: ports that the kernel chose are found by it.
+            entries.remove(at);
         }
     }
 }

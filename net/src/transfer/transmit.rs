@@ -171,7 +171,7 @@ impl<B: IoBuf> Future for Transmit<'_, B> {
             let (result, buf, held) = ready!(this.flight.poll(task));
             return match this.settle(result, &buf) {
                 Settled::Done(Err(error)) if this.sent > 0 => {
-                    Poll::Ready(BufResult(Err(after_a_part(held.as_fd(), error)), buf))
+                    Poll::Ready(BufResult(Err(after_a_part(held.duplex(), error)), buf))
                 }
                 Settled::Done(result) => Poll::Ready(BufResult(result, buf)),
                 Settled::Again => this.send_again(held, buf, task),

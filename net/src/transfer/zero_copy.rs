@@ -142,7 +142,9 @@ async fn send<B: IoBuf>(duplex: &Arc<Duplex>, mut buf: B, extent: Extent) -> Buf
             match Settled::failed(error) {
                 Settled::Again => {}
                 Settled::NotReady => held = room(held).await,
-                Settled::Done(Err(error)) if sent > 0 => return BufResult(Err(after_a_part(held.as_fd(), error)), buf),
+                Settled::Done(Err(error)) if sent > 0 => {
+                    return BufResult(Err(after_a_part(held.duplex(), error)), buf);
+                }
                 Settled::Done(result) => return BufResult(result, buf),
             }
             continue;
@@ -190,7 +192,9 @@ async fn send_plain<B: IoBuf>(mut held: Held, mut buf: B, mut sent: usize, exten
             Err(error) => match Settled::failed(error) {
                 Settled::Again => {}
                 Settled::NotReady => held = room(held).await,
-                Settled::Done(Err(error)) if sent > 0 => return BufResult(Err(after_a_part(held.as_fd(), error)), buf),
+                Settled::Done(Err(error)) if sent > 0 => {
+                    return BufResult(Err(after_a_part(held.duplex(), error)), buf);
+                }
                 Settled::Done(result) => return BufResult(result, buf),
             },
         }

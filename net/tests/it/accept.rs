@@ -39,6 +39,23 @@ fn incoming_delivers_a_reset_client_and_its_first_read_says_so() {
 }
 
 #[test]
+fn a_listener_that_was_in_many_runtimes_has_met_no_error() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let listener = TcpListener::from_std(listener).unwrap();
+    for _ in 0..40 {
+        run(secs(20), async {
+            assert!(timeout(ms(1), listener.accept()).await.is_err(), "nobody is there");
+        });
+    }
+    run(secs(20), async {
+        let peer = client(addr);
+        let (_stream, from) = within(secs(5), "the client", listener.accept()).await.unwrap();
+        assert_eq!(from, peer.local_addr().unwrap());
+    });
+}
+
+#[test]
 fn accept_skips_and_counts_clients_that_are_gone() {
     run(secs(20), async {
         let (listener, addr) = listen().await;
@@ -498,5 +515,31 @@ fn a_full_process_of_listeners_ends_clean() {
             });
         }
         eventually("descriptors back to base", || fds() == base);
+    });
+}
+
+#[test]
+fn an_accept_outside_of_a_runtime_takes_nothing_from_the_queue() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let listener = TcpListener::from_std(listener).unwrap();
+    let mut peers: Vec<Peer> = (0..3).map(|_| client(addr)).collect();
+    run(secs(20), async {
+        let mut stream = Some(listener.accept().await.unwrap().0);
+        // The others are accepted ahead meanwhile.
+        sleep(ms(5)).await;
+        drop(stream.take());
+    });
+    for _ in 0..2 {
+        let outside = std::panic::catch_unwind(AssertUnwindSafe(|| futures::executor::block_on(listener.accept())));
+        assert!(outside.is_err());
+    }
+    run(secs(20), async {
+        for peer in &mut peers[1..] {
+            let (stream, from) = within(secs(5), "a client", listener.accept()).await.unwrap();
+            assert_eq!(from, peer.local_addr().unwrap());
+            stream.write_all("x").await.0.unwrap();
+            peer.read_exact(&mut [0]).unwrap();
+        }
     });
 }

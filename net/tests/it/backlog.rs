@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::time::Instant;
 
+use runtime::Runtime;
 use runtime::net::TcpListener;
 use runtime::task::yield_now;
 use runtime::time::{sleep, timeout, timeout_at};
@@ -253,6 +254,35 @@ fn a_few_descriptors_serve_many_clients_one_after_the_other() {
             }
             assert_eq!(taken, local(&peers), "after {errors} errors");
         });
+    });
+}
+
+#[test]
+fn a_stream_of_connections_that_was_left_in_a_pause_goes_on_in_another_runtime() {
+    in_child("backlog::a_stream_of_connections_that_was_left_in_a_pause_goes_on_in_another_runtime", secs(60), || {
+        let mut shell = Shell::start();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = client(listener.local_addr().unwrap());
+        let listener = TcpListener::from_std(listener).unwrap();
+        let mut incoming = listener.incoming();
+        let (first, second) = (Runtime::new().unwrap(), Runtime::new().unwrap());
+        let is_limited = first.block_on(async {
+            if !shell.limit_fds(3) {
+                return false;
+            }
+            // The pauses become longer and longer, up to half a second.
+            for _ in 0..7 {
+                assert_eq!(incoming.next().await.unwrap().unwrap_err().raw_os_error(), Some(EMFILE));
+            }
+            assert!(timeout(ms(5), incoming.next()).await.is_err());
+            true
+        });
+        shell.limit_fds(20000);
+        drop(first);
+        if is_limited {
+            let next = second.block_on(async { within(secs(5), "the client", incoming.next()).await });
+            assert_eq!(next.unwrap().unwrap().peer_addr().unwrap(), peer.local_addr().unwrap());
+        }
     });
 }
 

@@ -141,3 +141,27 @@ fn an_orderly_end_behind_a_dropped_write_and_our_own_end_is_no_reset() {
         }
     }
 }
+
+#[test]
+fn a_connection_that_both_sides_have_ended_is_alive_until_everything_has_arrived() {
+    run(secs(30), async {
+        let (stream, mut peer) = pair().await;
+        stream.set_zc_threshold(1);
+        let (reader, writer) = stream.into_split();
+        {
+            let mut write = Box::pin(writer.write_all_zc(vec![7; LEN]));
+            assert!(poll_once(write.as_mut()).await.is_pending());
+            runtime::time::sleep(ms(5)).await;
+            peer.write_all(b"answer").unwrap();
+            peer.shutdown(Shutdown::Write).unwrap();
+            runtime::time::sleep(ms(5)).await;
+        }
+        drop(writer);
+        assert_eq!(reader.read(vec![0; 100]).await.into_result().unwrap().0, 6);
+        for _ in 0..2 {
+            assert_eq!(reader.read(vec![0; 100]).await.0.unwrap(), 0, "the peer has read nothing yet");
+        }
+        let reading = std::thread::spawn(move || peer.read_to_end(&mut Vec::new()).unwrap());
+        assert!(reading.join().unwrap() > 0);
+    });
+}

@@ -1,11 +1,15 @@
 //! Failures that were once seen: each test failed before its fix.
 
+use std::future::Future;
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use futures::future::{Either, select};
 use runtime::Runtime;
+use runtime::io::{AsyncReadExt, BufReader, FixedBufs};
 use runtime::net::{TcpListener, TcpStream};
 use runtime::task::yield_now;
 use runtime::time::{sleep, timeout};
@@ -529,5 +533,48 @@ fn a_keep_alive_below_a_second_or_beyond_all_bounds_is_on_and_none_is_off() {
             stream.set_keepalive(None).unwrap();
             assert!(!stream.keepalive().unwrap(), "off again after {idle:?}");
         }
+    });
+}
+
+#[test]
+fn what_spends_all_of_every_poll_starves_nothing_that_is_awaited_beside_it() {
+    run(secs(30), async {
+        async fn beside<T>(what: &str, future: impl Future<Output = T>) -> T {
+            let past = Instant::now();
+            let busy = async {
+                loop {
+                    runtime::time::sleep_until(past).await;
+                    if past.elapsed() > secs(3) {
+                        return;
+                    }
+                }
+            };
+            match select(pin!(busy), pin!(future)).await {
+                Either::Right((output, _)) => output,
+                Either::Left(_) => panic!("{what} was starved"),
+            }
+        }
+        let (listener, addr) = listen().await;
+        let mut peer = client(addr);
+        let stream = beside("accept", listener.accept()).await.unwrap().0;
+        for _ in 0..3 {
+            peer.write_all(b"1234").unwrap();
+            assert_eq!(beside("peek", stream.peek(vec![0; 1])).await.0.unwrap(), 1);
+            assert_eq!(beside("read", stream.read(vec![0; 2])).await.0.unwrap(), 2);
+            assert_eq!(beside("recv", stream.recv()).await.unwrap().len(), 2);
+            beside("write", stream.write_all("5678")).await.0.unwrap();
+            peer.read_exact(&mut [0; 4]).unwrap();
+        }
+        let (mut reader, (tx, rx)) = (BufReader::new(&b"a line"[..]), runtime::pipe::pipe().unwrap());
+        assert_eq!(beside("read_to_end", reader.read_to_end(&mut Vec::new())).await.unwrap(), 6);
+        tx.write_all("1234").await.0.unwrap();
+        assert_eq!(beside("splice", runtime::pipe::splice(&rx, &stream, 9)).await.unwrap(), 4);
+        let buffers = FixedBufs::new(1, 4096).unwrap();
+        drop(beside("lease", buffers.lease()).await);
+        beside("yield_now", yield_now()).await;
+        let mut signals = runtime::signal::signal(runtime::signal::SignalKind::user_defined2()).unwrap();
+        let me = std::process::id().to_string();
+        assert!(std::process::Command::new("kill").args(["-USR2", &me]).status().unwrap().success());
+        beside("a signal", signals.recv()).await.unwrap();
     });
 }

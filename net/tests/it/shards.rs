@@ -24,6 +24,31 @@ async fn meet(barrier: &Arc<Barrier>) {
     let _leader = spawn_blocking(move || barrier.wait()).await.unwrap();
 }
 
+#[test]
+fn ports_that_the_kernel_chose_stay_in_their_order_when_another_listener_goes() {
+    let _watchdog = watchdog(secs(30));
+    let barrier = Arc::new(Barrier::new(2));
+    let ports = Builder::new().threads(2).run(move |cx: Handle| {
+        let barrier = Arc::clone(&barrier);
+        async move {
+            if cx.index() == 1 {
+                meet(&barrier).await;
+            }
+            let other = TcpListener::bind("127.0.0.2:0").await?;
+            let ours = [TcpListener::bind("127.0.0.1:0").await?, TcpListener::bind("127.0.0.1:0").await?];
+            let ports = [ours[0].local_addr()?.port(), ours[1].local_addr()?.port()];
+            drop(other);
+            if cx.index() == 0 {
+                meet(&barrier).await;
+            }
+            meet(&barrier).await;
+            io::Result::Ok(ports)
+        }
+    });
+    let ports = ports.unwrap();
+    assert_eq!(ports[0], ports[1]);
+}
+
 /// Connects until both threads have served somebody, and says how many each has served.
 async fn serve(cx: &Handle, listener: &TcpListener, served: &[AtomicUsize], total: usize) -> io::Result<()> {
     let mut stopped = std::pin::pin!(cx.stopped());

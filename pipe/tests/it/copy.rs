@@ -1,9 +1,10 @@
 //! `io::copy` past the program: chosen by itself, and with what it promises unchanged.
 
 use std::cell::Cell;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener};
 use std::pin::pin;
+use std::rc::Rc;
 use std::time::Duration;
 
 use runtime::fs::File;
@@ -219,5 +220,40 @@ fn a_copy_that_is_dropped_loses_nothing_between_streams() {
         b.shutdown(Shutdown::Write).await.unwrap();
         client.join().unwrap();
         assert!(server.join().unwrap() == all && dropped.get() > 0);
+    });
+}
+
+#[test]
+fn a_reset_of_the_source_is_told_though_the_copy_is_dropped_while_it_waits_for_its_target() {
+    run(async {
+        let ((source, peer), (target, mut other)) = (connected().await, connected().await);
+        let (source, target) = (Rc::new(source), Rc::new(target));
+        let copying = {
+            let (source, target) = (Rc::clone(&source), Rc::clone(&target));
+            runtime::spawn(async move { copy(&mut &*source, &mut &*target).await })
+        };
+        runtime::task::yield_now().await;
+        // The copy waits for its source, and does not keep others from its target meanwhile.
+        let writing = {
+            let target = Rc::clone(&target);
+            runtime::spawn(async move { target.write_all(vec![7; 16 << 20]).await.0 })
+        };
+        runtime::time::sleep(Duration::from_millis(20)).await;
+        socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(peer);
+        runtime::time::sleep(Duration::from_millis(20)).await;
+        copying.abort();
+        let copied = copying.await;
+        let read = source.read(vec![0; 8]).await.0;
+        let is_reset = |error: &std::io::Error| error.kind() == ErrorKind::ConnectionReset;
+        let told =
+            matches!(&copied, Ok(Err(error)) if is_reset(error)) || matches!(&read, Err(error) if is_reset(error));
+        assert!(told, "copy {copied:?}, read {read:?}");
+        let reading = std::thread::spawn(move || {
+            let mut all = vec![0; 16 << 20];
+            other.read_exact(&mut all).unwrap();
+        });
+        writing.await.unwrap().unwrap();
+        reading.join().unwrap();
     });
 }

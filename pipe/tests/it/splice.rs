@@ -440,3 +440,21 @@ fn random_moves_dropped_at_random_keep_every_byte_in_order() {
         }
     });
 }
+
+#[test]
+fn a_copied_splice_takes_no_more_than_it_was_asked_for() {
+    run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut peer = listener.accept().unwrap().0;
+        // In blocking mode, so that it is copied; in pieces of 64 KiB and a rest.
+        let stream = TcpStream::from_std(ours).unwrap();
+        let all = pattern(1, 160_000);
+        peer.write_all(&all).unwrap();
+        let (tx, rx) = runtime::pipe::Builder::new().capacity(1 << 20).build().unwrap();
+        assert_eq!(splice_all(&stream, &tx, 100_000).await.unwrap(), 100_000);
+        assert_eq!(rx.available().unwrap(), 100_000);
+        assert!(rx.read_exact(vec![0; 100_000]).await.1 == all[..100_000]);
+        assert!(stream.read_exact(vec![0; 60_000]).await.1 == all[100_000..], "the rest is for others");
+    });
+}

@@ -361,6 +361,25 @@ pub(crate) fn wake_home(cx: &Context, waker: Waker) -> Option<Waker> {
     None
 }
 
+/// Wakes, from where nothing may panic, such as a destructor: what might run foreign code is left to the act phase.
+pub(crate) fn wake_safely(waker: Waker) {
+    let is_ours = ptr::eq(waker.vtable(), &AT_HOME) || ptr::eq(waker.vtable(), &COUNTED);
+    let mut waker = Some(waker);
+    if !is_ours {
+        context::with(|cx| waker.take().map(|waker| cx.driver.wake_later(waker)));
+    }
+    // Outside a runtime there is no act phase. Another panic on top of one would end the process.
+    match waker {
+        Some(waker) if !is_ours && std::thread::panicking() => {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+                drop_quietly(panic);
+            }
+        }
+        Some(waker) => waker.wake(),
+        None => {}
+    }
+}
+
 /// The waker for something that is only woken at home, while `cx` is the current context: without a reference when it is
 /// that of a task of `cx`, else a clone.
 #[inline(always)]

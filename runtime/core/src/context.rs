@@ -6,6 +6,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::ptr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::task::{Context as Task, Poll};
 use std::time::{Duration, Instant};
 
 use slab::Slab;
@@ -55,6 +56,28 @@ pub(crate) struct Context {
     writes_pipes: Cell<bool>,
     sigpipe_blocked: Cell<bool>,
     this: Weak<Self>,
+}
+
+/// Suspends a task that has spent its budget (ruling 6); part of whatever may complete without suspending.
+///
+/// For one wait once: whoever has been suspended goes on then, whatever the task has spent before it comes here again. What
+/// is polled beside it, as under a time limit, may spend all of every poll.
+#[derive(Debug, Default)]
+pub struct Proceed {
+    was_pending: bool,
+}
+
+impl Proceed {
+    /// Ready when the task may go on; else it was woken.
+    #[inline]
+    pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<()> {
+        if std::mem::take(&mut self.was_pending) || with(Context::has_budget).unwrap_or(true) {
+            return Poll::Ready(());
+        }
+        self.was_pending = true;
+        task.waker().wake_by_ref();
+        Poll::Pending
+    }
 }
 
 /// State of a stream that is tied to one thread's ring, while the stream itself may be anywhere (ruling 3).

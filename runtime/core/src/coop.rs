@@ -4,12 +4,15 @@
 //! is suspended at its next operation, so that no task keeps the thread by always finding its data ready.
 
 use std::future::poll_fn;
-use std::task::Poll;
+use std::task::Waker;
 
 use crate::buf::IoBuf;
+use crate::cell;
 use crate::context;
 use crate::op::send_zc::ZeroCopy;
 use crate::op::{Kind, Rung};
+
+pub use crate::context::Proceed;
 
 /// Suspends the task once if its budget is spent.
 ///
@@ -17,14 +20,14 @@ use crate::op::{Kind, Rung};
 ///
 /// Holds nothing.
 pub async fn proceed() {
-    poll_fn(|task| {
-        if context::expect(|cx| cx.has_budget()) {
-            return Poll::Ready(());
-        }
-        task.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
+    let mut proceed = Proceed::default();
+    poll_fn(|task| proceed.poll(task)).await;
+}
+
+/// Wakes, from a place that must not panic, such as a destructor: a waker of a task runs no foreign code, and any other is
+/// woken by the act phase.
+pub fn wake(waker: Waker) {
+    cell::wake_safely(waker);
 }
 
 /// Says that an operation of `bytes` was completed without suspending.
@@ -35,6 +38,11 @@ pub fn spend(bytes: usize) {
 /// Whether the task that runs has budget left.
 pub fn has_budget() -> bool {
     context::with(|cx| cx.has_budget()).unwrap_or(true)
+}
+
+/// Whether the runtime of this thread is ending: it cancels what is in flight.
+pub fn is_closing() -> bool {
+    context::with(|cx| cx.driver.is_closing()).unwrap_or(false)
 }
 
 /// Whether an inline system call is the better way to write now: when the turn brought at most one completion, and the

@@ -78,8 +78,39 @@ struct Taken {
 #[derive(Debug)]
 pub(crate) struct Worker {
     thread: Option<thread::JoinHandle<()>>,
-    /// How many operations it had to leave behind, sent as the last thing it does.
-    ended: mpsc::Receiver<usize>,
+    ended: mpsc::Receiver<Leftovers>,
+}
+
+/// Sent by a thread as the last thing it does before its thread-local destructors run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Leftovers {
+    /// How many operations it had to leave behind.
+    pub(crate) operations: usize,
+    thread: i32,
+}
+
+impl Leftovers {
+    /// Those of the calling thread.
+    pub(crate) fn here(operations: usize) -> Self {
+        Self { operations, thread: sys::thread_id() }
+    }
+
+    /// Joins the thread, unless something keeps it: the exit of one that left operations behind waits for the kernel without
+    /// limit (ruling 8), and thread-local destructors may do anything.
+    pub(crate) fn join(self, thread: thread::JoinHandle<()>, deadline: Instant) {
+        let mut pause = Duration::from_micros(20);
+        while self.operations == 0 && sys::has_thread(self.thread) {
+            if Instant::now() >= deadline {
+                return;
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(5));
+        }
+        if self.operations == 0 {
+            // Its panics are contained.
+            let _ = thread.join();
+        }
+    }
 }
 
 impl fmt::Debug for Crew {
@@ -204,7 +235,7 @@ impl Crew {
 }
 
 impl Worker {
-    pub(crate) fn new(thread: thread::JoinHandle<()>, ended: mpsc::Receiver<usize>) -> Self {
+    pub(crate) fn new(thread: thread::JoinHandle<()>, ended: mpsc::Receiver<Leftovers>) -> Self {
         Self { thread: Some(thread), ended }
     }
 
@@ -216,15 +247,19 @@ impl Worker {
         }
     }
 
-    fn wait(self, deadline: Instant) -> usize {
+    fn wait(mut self, deadline: Instant) -> usize {
         let left = deadline.saturating_duration_since(Instant::now());
         match self.ended.recv_timeout(left) {
-            Ok(0) | Err(mpsc::RecvTimeoutError::Disconnected) => {
+            Ok(leftovers) => {
+                if let Some(thread) = self.thread.take() {
+                    leftovers.join(thread, deadline);
+                }
+                leftovers.operations
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
                 self.join();
                 0
             }
-            // Its exit waits for the kernel without limit, so nobody waits for that (ruling 8).
-            Ok(leftovers) => leftovers,
             Err(mpsc::RecvTimeoutError::Timeout) => 0,
         }
     }

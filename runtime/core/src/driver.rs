@@ -61,6 +61,8 @@ pub(crate) struct Driver {
     last_reaped: Cell<u32>,
     /// Counts what this thread has answered beside the ring: writes done inline, wakes of other threads.
     answers: Cell<u64>,
+    /// Visits that the kernel refused.
+    refused: Cell<u64>,
     /// Says whether this is a child of fork(2).
     process: &'static AtomicU32,
     /// Memory that the kernel picks from for receives; set up by the first one.
@@ -82,6 +84,7 @@ impl Driver {
             closing: Cell::new(false),
             last_reaped: Cell::new(0),
             answers: Cell::new(0),
+            refused: Cell::new(0),
             process: sys::process_word(),
             pool: Pool::new(pool),
             counters: Counters::new(),
@@ -98,6 +101,11 @@ impl Driver {
 
     pub(crate) fn last_reaped(&self) -> u32 {
         self.last_reaped.get()
+    }
+
+    /// How many visits the kernel refused.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.get()
     }
 
     /// Something went out beside the ring.
@@ -316,6 +324,13 @@ impl Driver {
         self.ring.borrow().shows_completions()
     }
 
+    /// Has the act phase wake.
+    #[cold]
+    pub(crate) fn wake_later(&self, waker: Waker) {
+        self.acts.borrow_mut().push(Act::Wake(waker));
+        self.has_acts.set(true);
+    }
+
     /// Whether something waits for the act phase, so that a wait would be wrong. Completions that lie in the queue, or
     /// only wait to be put there, are no reason: the kernel looks for them before it sleeps.
     pub(crate) fn has_acts(&self) -> bool {
@@ -341,7 +356,7 @@ impl Driver {
             // SAFETY: no pointers. In the backlog at worst, which `enter` empties before it waits.
             let _ = unsafe { ring.push(poll.user_data(DOOR)) };
         }
-        let (submitted, calls) = ring.enter(wait)?;
+        let (submitted, calls) = ring.enter(wait).inspect_err(|_| self.refused.update(|n| n + 1))?;
         self.counters.submissions.add(submitted);
         self.counters.enters.add(calls);
         self.reap(&mut ring, wake_home);

@@ -37,10 +37,10 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::task::{Context as Task, Poll, Waker};
 
 use crate::buf::{self, IoBufMut};
-use crate::context;
 use crate::fd::Origin;
 use crate::lock::{Lock, LockGuard};
 use crate::wait::{Left, Ticket, WaitList};
+use crate::{cell, context};
 
 pub(crate) use home::Home;
 pub use home::Reader;
@@ -145,6 +145,14 @@ impl Duplex {
         result
     }
 
+    /// Whether this is a TCP connection that ended by a reset, or timed out. A write that our own end has cut short may find
+    /// it over in an orderly way.
+    #[cold]
+    pub fn was_reset(&self) -> bool {
+        let fd = self.as_fd();
+        crate::sys::is_dead_tcp(fd) && !(self.ended.load(Ordering::Relaxed) && crate::sys::has_delivered(fd))
+    }
+
     /// A word for whoever made the duplex, 0 at first: what is known of the descriptor beside its directions.
     pub fn note(&self) -> &AtomicU64 {
         &self.note
@@ -208,7 +216,8 @@ impl Duplex {
         });
         // Cloned before the lock is taken and dropped after it is released: wakers are foreign code (I4).
         let waker = task.waker().clone();
-        if !has_budget {
+        // Who stands in line was suspended for it.
+        if !has_budget && ticket.is_none() {
             self.line_up(direction, ticket, waker);
             task.waker().wake_by_ref();
             return Poll::Pending;
@@ -268,9 +277,6 @@ impl Duplex {
     /// Takes a place in the queue for a task that has to suspend first, so that nobody comes before it meanwhile.
     #[cold]
     fn line_up(&self, direction: Direction, ticket: &mut Option<Ticket>, waker: Waker) {
-        if ticket.is_some() {
-            return;
-        }
         let mut side = self.side(direction);
         let is_next = !side.held && side.nobody_waits();
         side.busy = true;
@@ -290,7 +296,7 @@ impl Duplex {
         drop(side);
         drop(unused);
         if let Some(next) = next {
-            next.wake();
+            cell::wake_safely(next);
         }
     }
 
@@ -302,7 +308,7 @@ impl Duplex {
             let next = side.rare().waiters.notify_one();
             drop(side);
             if let Some(next) = next {
-                next.wake();
+                cell::wake_safely(next);
             }
         }
     }
@@ -546,11 +552,8 @@ unsafe impl Origin for Held {
     }
 
     fn keep_short_write(&mut self) {
-        // The kernel goes on by itself until it fails, returns the count then, and tells the error to nobody. A write
-        // that was cut short by our own end may find the connection over in an orderly way.
-        let fd = self.duplex.as_fd();
-        let is_orderly = || self.duplex.ended.load(Ordering::Relaxed) && crate::sys::has_delivered(fd);
-        if crate::sys::is_dead_tcp(fd) && !is_orderly() {
+        // The kernel goes on by itself until it fails, returns the count then, and tells the error to nobody.
+        if self.duplex.was_reset() {
             self.keep_error(libc::ECONNRESET);
         }
     }

@@ -203,6 +203,10 @@ impl Builder {
 
     /// Builds the runtime for a place in a crew.
     fn build_in(&self, place: impl FnOnce(&Way) -> (Arc<Crew>, usize)) -> io::Result<Runtime> {
+        if !sys::same_process() {
+            // Another thread of the parent may hold any of the locks below for ever (ruling 12).
+            return Err(io::Error::other(IN_CHILD_OF_FORK));
+        }
         if !(1..=32768).contains(&self.setup.entries) {
             let text = format!("a ring has 1 to 32768 entries, not {}", self.setup.entries);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -369,13 +373,12 @@ impl Drop for KeepSigpipe<'_> {
     }
 }
 
+const IN_CHILD_OF_FORK: &str = "this is a child of fork(2), which cannot use its parent's ring: start a runtime in a new \
+                                process, or fork before the first one is built";
+
 #[track_caller]
 fn assert_same_process() {
-    assert!(
-        sys::same_process(),
-        "this is a child of fork(2), which cannot use its parent's ring: start a runtime in a new process, or fork \
-         before the first one is built"
-    );
+    assert!(sys::same_process(), "{IN_CHILD_OF_FORK}");
 }
 
 #[inline(always)]

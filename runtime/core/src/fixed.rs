@@ -19,10 +19,11 @@ use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::rc::{Rc, Weak};
-use std::task::{Context as Task, Poll, Waker};
+use std::task::{Context as Task, Poll, Waker, ready};
 
 use crate::buf::{IoBuf, IoBufMut, Registered};
-use crate::context::{self, Context};
+use crate::cell;
+use crate::context::{self, Context, Proceed};
 use crate::ring::REGIONS;
 use crate::sys;
 use crate::wait::{Left, Ticket, WaitList};
@@ -150,7 +151,7 @@ impl FixedBufs {
     ///
     /// A waiter that is dropped leaves the queue; if it had been chosen, the next one is.
     pub fn lease(&self) -> Lease<'_> {
-        Lease { region: &self.region, ticket: None }
+        Lease { region: &self.region, ticket: None, proceed: Proceed::default() }
     }
 
     /// A buffer that nobody uses or waits for.
@@ -230,7 +231,7 @@ impl Region {
         let next = shares.choose();
         drop(shares);
         if let Some(next) = next {
-            next.wake();
+            cell::wake_safely(next);
         }
     }
 }
@@ -240,6 +241,7 @@ impl Region {
 pub struct Lease<'a> {
     region: &'a Rc<Region>,
     ticket: Option<Ticket>,
+    proceed: Proceed,
 }
 
 impl Future for Lease<'_> {
@@ -248,10 +250,7 @@ impl Future for Lease<'_> {
     fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<FixedBuf> {
         let this = &mut *self;
         // A task that finds a buffer each time is made to suspend as well (ruling 6).
-        if !context::with(|cx| cx.has_budget()).unwrap_or(true) {
-            task.waker().wake_by_ref();
-            return Poll::Pending;
-        }
+        ready!(this.proceed.poll(task));
         // Cloned before anything is borrowed and dropped after: wakers are foreign code (I4).
         let waker = task.waker().clone();
         let mut shares = this.region.shares.borrow_mut();
@@ -290,7 +289,7 @@ impl Drop for Lease<'_> {
         drop(shares);
         drop(unused);
         if let Some(next) = next {
-            next.wake();
+            cell::wake_safely(next);
         }
     }
 }

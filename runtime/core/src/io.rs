@@ -33,9 +33,8 @@ mod write;
 
 use std::future::poll_fn;
 use std::io;
-use std::task::Poll;
 
-use crate::coop;
+use crate::context::{self, Proceed};
 
 pub use buf_read::{AsyncBufRead, AsyncBufReadExt};
 pub use buf_reader::BufReader;
@@ -78,15 +77,9 @@ fn allocate(len: usize) -> io::Result<Vec<u8>> {
 /// Spends an operation of `bytes` that needs no kernel, once the task has budget for one. What is read out of a buffer
 /// counts too: a peer that sends 64 KiB of short requests would otherwise have them all answered in one poll.
 async fn spend(bytes: usize) {
-    poll_fn(|task| {
-        if coop::has_budget() {
-            coop::spend(bytes);
-            return Poll::Ready(());
-        }
-        task.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
+    let mut proceed = Proceed::default();
+    poll_fn(|task| proceed.poll(task)).await;
+    context::with(|cx| cx.spend(bytes));
 }
 
 fn is_interrupted(error: &io::Error) -> bool {

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::task::{Context as Task, Poll};
 
+use crate::cell;
 use crate::context;
 use crate::fd::Origin;
 use crate::lock::Lock;
@@ -180,7 +181,7 @@ impl Order {
         loop {
             let next = self.state.lock().waiters.notify_one();
             match next {
-                Some(next) => next.wake(),
+                Some(next) => cell::wake_safely(next),
                 None => return,
             }
         }

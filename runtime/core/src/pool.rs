@@ -8,6 +8,7 @@
 //! has less than it asked for, whichever was built first. Who asks for nothing does not count.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -135,30 +136,32 @@ pub(crate) fn ask(threads: Option<usize>, keep_alive: Option<Duration>) {
     }
 }
 
-/// Queues a job that somebody waits for; gives it back when there is no thread and none can be started.
-pub(crate) fn run(job: Job) -> Result<(), Job> {
-    POOL.run(job)
+/// Queues a job that somebody waits for; drops it when there is no thread and none can be started.
+pub(crate) fn run(job: Job) {
+    drop(POOL.run(job));
 }
 
 /// Queues a close that may take long; without any thread it runs here.
 pub(crate) fn close(job: impl FnOnce() + Send + 'static) {
-    if let Err(job) = CLOSERS.run(Box::new(job)) {
+    for job in CLOSERS.run(Box::new(job)) {
         job();
     }
 }
 
 impl Pool {
-    /// When no further thread can be started the job runs once one of the others is free.
-    fn run(&'static self, job: Job) -> Result<(), Job> {
+    /// When no further thread can be started the job runs once one of the others is free. Returns what nobody will run, for
+    /// want of any: the job, and those of whoever has relied on a thread that could not be started.
+    #[must_use]
+    fn run(&'static self, job: Job) -> VecDeque<Job> {
         if !sys::same_process() {
-            return Err(job);
+            return VecDeque::from([job]);
         }
         let mut queue = self.lock();
         queue.jobs.push_back(job);
         if queue.idle >= queue.jobs.len() || queue.threads >= self.max_threads() {
             drop(queue);
             self.work.notify_one();
-            return Ok(());
+            return VecDeque::new();
         }
         // Counted before it exists, so that two callers do not start more than the bound.
         queue.threads += 1;
@@ -168,18 +171,12 @@ impl Pool {
             self.work();
         });
         if started.is_ok() {
-            return Ok(());
+            return VecDeque::new();
         }
         let mut queue = self.lock();
         queue.threads -= 1;
-        if queue.threads > 0 {
-            return Ok(());
-        }
-        // Whoever is last in the queue: ours, or that of somebody in the same trouble, who finds ours in turn.
-        match queue.jobs.pop_back() {
-            Some(job) => Err(job),
-            None => Ok(()),
-        }
+        // One that is counted may not exist either: whoever was to start it sees to what is left.
+        if queue.threads > 0 { VecDeque::new() } else { mem::take(&mut queue.jobs) }
     }
 
     fn work(&self) {

@@ -16,6 +16,7 @@ use std::task::{Context as Task, Poll, ready};
 use futures_core::Stream;
 use signal_hook_registry::SigId;
 
+use crate::context::Proceed;
 use crate::coop;
 use crate::foreign::Async;
 use crate::sys;
@@ -164,12 +165,13 @@ pub fn signal(kind: SignalKind) -> io::Result<Signal> {
         }
         _ => error,
     })?;
-    Ok(Signal { counter, kind, id })
+    Ok(Signal { counter, proceed: Proceed::default(), kind, id })
 }
 
 /// A listener, from [`signal`]; also a `futures` `Stream`. It is `Send`.
 pub struct Signal {
     counter: Async<Arc<OwnedFd>>,
+    proceed: Proceed,
     kind: SignalKind,
     id: SigId,
 }
@@ -188,10 +190,7 @@ impl Signal {
     pub fn poll_recv(&mut self, task: &mut Task<'_>) -> Poll<Option<()>> {
         coop::assert_same_process();
         loop {
-            if !coop::has_budget() {
-                task.waker().wake_by_ref();
-                return Poll::Pending;
-            }
+            ready!(self.proceed.poll(task));
             match sys::reset_eventfd(self.counter.as_fd()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => {

@@ -110,8 +110,8 @@ fn events_now(fd: RawFd, events: i16) -> io::Result<i16> {
     }
 }
 
-/// Whether this is a TCP connection that is over in both directions though nobody here has ended it: it was reset, or
-/// timed out.
+/// Whether this is a TCP connection that is over: it was reset, it timed out, or both sides have ended it and everything
+/// has arrived.
 pub fn is_dead_tcp(fd: BorrowedFd<'_>) -> bool {
     let mut protocol: libc::c_int = 0;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
@@ -120,23 +120,31 @@ pub fn is_dead_tcp(fd: BorrowedFd<'_>) -> bool {
         libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PROTOCOL, (&raw mut protocol).cast(), &raw mut len)
     };
     let is_tcp = result == 0 && matches!(protocol, libc::IPPROTO_TCP | libc::IPPROTO_MPTCP);
-    is_tcp && events_now(fd.as_raw_fd(), 0).is_ok_and(|events| events & libc::POLLHUP != 0)
+    // A hang-up is said of one that both sides have ended while bytes are still on their way, too.
+    let may_be_over = is_tcp && events_now(fd.as_raw_fd(), 0).is_ok_and(|events| events & libc::POLLHUP != 0);
+    may_be_over && (protocol != libc::IPPROTO_TCP || tcp_info(fd).is_none_or(|info| info[0] == TCP_CLOSE))
 }
 
-/// Whether everything that was written to a TCP connection has been sent and acknowledged (`TCP_INFO`, 4.18).
-pub fn has_delivered(fd: BorrowedFd<'_>) -> bool {
-    const NOT_SENT_AT: usize = 144;
-    const ACKED_AT: usize = 120;
-    const SENT_AT: usize = 200;
-    const SENT_AGAIN_AT: usize = 208;
+/// The first state of a TCP socket, and its last (`TCP_CLOSE`).
+const TCP_CLOSE: u8 = 7;
+
+/// `TCP_INFO`, as far as it is used here (4.18), in the kernel's layout.
+fn tcp_info(fd: BorrowedFd<'_>) -> Option<[u8; 216]> {
     let mut info = [0_u8; 216];
     let mut len = info.len() as libc::socklen_t;
     let start = info.as_mut_ptr().cast();
     // SAFETY: writes at most `len` bytes; the descriptor is open while borrowed.
     let result = unsafe { libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, start, &raw mut len) };
-    if result != 0 || (len as usize) < info.len() {
-        return false;
-    }
+    (result == 0 && len as usize >= info.len()).then_some(info)
+}
+
+/// Whether everything that was written to a TCP connection has been sent and acknowledged.
+pub fn has_delivered(fd: BorrowedFd<'_>) -> bool {
+    const NOT_SENT_AT: usize = 144;
+    const ACKED_AT: usize = 120;
+    const SENT_AT: usize = 200;
+    const SENT_AGAIN_AT: usize = 208;
+    let Some(info) = tcp_info(fd) else { return false };
     let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| info[at + i]));
     let not_sent = u32::from_ne_bytes(std::array::from_fn(|i| info[NOT_SENT_AT + i]));
     not_sent == 0 && long(ACKED_AT) >= long(SENT_AT).saturating_sub(long(SENT_AGAIN_AT))
@@ -280,6 +288,19 @@ fn sigpipe_set() -> libc::sigset_t {
     unsafe { libc::sigaddset(set.as_mut_ptr(), libc::SIGPIPE) };
     // SAFETY: initialised above.
     unsafe { set.assume_init() }
+}
+
+/// The kernel's number of the calling thread.
+pub fn thread_id() -> i32 {
+    // SAFETY: no pointers.
+    unsafe { libc::gettid() }
+}
+
+/// Whether a thread of this process exists, for the kernel: it does until after its thread-local destructors.
+pub fn has_thread(id: i32) -> bool {
+    let process = std::process::id() as libc::pid_t;
+    // SAFETY: no pointers; no signal is sent, only asked about.
+    unsafe { libc::syscall(libc::SYS_tgkill, process, id, 0) == 0 }
 }
 
 /// Says whether this process is the one that first asked: false in a child of `fork(2)`.

@@ -316,8 +316,8 @@ where
     // SAFETY: the handle's reference, to a task with this output.
     let handle = unsafe { JoinHandle::new(handle) };
     let job = Job(Some(task));
-    // A job that is given back is dropped, which cancels the task.
-    drop(pool::run(Box::new(move || job.run())));
+    // A job that is dropped cancels the task.
+    pool::run(Box::new(move || job.run()));
     handle
 }
 

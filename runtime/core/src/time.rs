@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use pin_project_lite::pin_project;
 
 use crate::cell;
-use crate::context;
+use crate::context::{self, Proceed};
 use crate::time_queue::TimerKey;
 use crate::wake::{self, RingId};
 
@@ -56,7 +56,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 ///
 /// Dropping it removes the timer at once.
 pub fn sleep_until(deadline: Instant) -> Sleep {
-    Sleep { deadline, armed: None }
+    Sleep { deadline, armed: None, proceed: Proceed::default() }
 }
 
 /// `now + duration`, saturating about thirty years ahead: the clock has no largest value to use instead.
@@ -70,6 +70,7 @@ pub(crate) fn after(duration: Duration) -> Instant {
 pub struct Sleep {
     deadline: Instant,
     armed: Option<Armed>,
+    proceed: Proceed,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -93,6 +94,7 @@ impl Sleep {
     /// Changes the deadline; also of a sleep that has completed. Who waits for it goes on waiting, for the new one.
     pub fn reset(mut self: Pin<&mut Self>, deadline: Instant) {
         self.deadline = deadline;
+        self.proceed = Proceed::default();
         let Some(armed) = self.armed else { return };
         let moved = context::with(|cx| {
             let mut timers = cx.timers.borrow_mut();
@@ -138,13 +140,8 @@ impl Future for Sleep {
             }
             if Instant::now() >= self.deadline {
                 self.disarm();
-                // A loop over deadlines that have passed must let others run too (ruling 6).
-                if !cx.has_budget() {
-                    task.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
-                cx.spend(0);
-                return Poll::Ready(());
+                // A loop over deadlines that have passed must let others run too.
+                return self.proceed.poll(task).map(|()| cx.spend(0));
             }
             let waker = cell::home_waker(cx, task.waker());
             let mut unused = None;

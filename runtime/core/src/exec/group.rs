@@ -23,7 +23,7 @@ use std::time::Instant;
 use super::threads::{SLACK, Staffing};
 use super::{Builder, Handle};
 use crate::context;
-use crate::crew::{Crew, Way};
+use crate::crew::{Crew, Leftovers, Way};
 use crate::driver::{Panic, drop_quietly};
 use crate::sys;
 use crate::time;
@@ -33,8 +33,8 @@ enum Event<T> {
     Started(usize, io::Result<Way>),
     /// `None` when the body was dropped.
     Output(usize, Result<Option<T>, Panic>),
-    /// Its runtime has ended, with so many operations left behind.
-    Ended(usize, usize),
+    /// Its runtime has ended.
+    Ended(usize, Leftovers),
 }
 
 /// How the first body failed.
@@ -182,6 +182,7 @@ impl<T: Send + 'static> Group<T> {
         let mut running = outputs.len();
         let mut failure = None;
         let mut deadline = None;
+        let mut ended = Vec::new();
         while running > 0 {
             let event = match deadline {
                 None => self.events.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
@@ -196,7 +197,7 @@ impl<T: Send + 'static> Group<T> {
                 Ok(Event::Output(_, Err(panic))) => Failure::Panic(panic),
                 Ok(Event::Ended(index, leftovers)) => {
                     running -= 1;
-                    self.release(index, leftovers);
+                    ended.push((index, leftovers));
                     continue;
                 }
                 Ok(Event::Output(_, Ok(None)) | Event::Started(..)) => continue,
@@ -218,6 +219,12 @@ impl<T: Send + 'static> Group<T> {
                 Some(_) => drop_quietly(failed),
             }
         }
+        let deadline = deadline.unwrap_or_else(|| time::after(staffing.limit.saturating_add(SLACK)));
+        for (index, leftovers) in ended {
+            if let Some(thread) = self.threads[index].take() {
+                leftovers.join(thread, deadline);
+            }
+        }
         match failure {
             Some(Failure::Panic(panic)) => resume_unwind(panic),
             Some(Failure::Output(output)) => Ok(Err(output)),
@@ -229,15 +236,6 @@ impl<T: Send + 'static> Group<T> {
     fn tell_to_stop(&self) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.crew.stop.stop())) {
             drop_quietly(panic);
-        }
-    }
-
-    /// Joins a thread that has nothing left to do. The exit of one that left operations behind waits for the kernel without
-    /// limit (ruling 8), so nobody waits for that.
-    fn release(&mut self, index: usize, leftovers: usize) {
-        let thread = self.threads[index].take();
-        if leftovers == 0 {
-            thread.map(thread::JoinHandle::join);
         }
     }
 }
@@ -283,7 +281,7 @@ impl<F: AsyncFn(Handle) -> T, T> Member<F, T> {
         // One that cannot even end is not joined.
         let leftovers = end.unwrap_or(1);
         drop_quietly(body);
-        tell(Event::Ended(index, leftovers));
+        tell(Event::Ended(index, Leftovers::here(leftovers)));
     }
 }
 

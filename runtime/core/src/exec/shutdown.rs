@@ -44,6 +44,9 @@ pub(super) fn shutdown(cx: &Context, limit: Duration, jobs_limit: Duration) -> u
     drop_timers(cx);
     // Once more, for what destructors of the late ones have begun.
     end_residents(cx);
+    if let Some(panic) = cx.driver.act() {
+        drop_quietly(panic);
+    }
     cx.driver.in_flight() as usize
 }
 

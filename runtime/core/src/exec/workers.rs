@@ -7,9 +7,9 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 
-use super::Builder;
+use super::{Builder, Runtime};
 use crate::cpus::Cpus;
-use crate::crew::{Crew, Staff, Way, Worker};
+use crate::crew::{Crew, Leftovers, Staff, Way, Worker};
 use crate::driver::drop_quietly;
 use crate::sys;
 
@@ -38,7 +38,7 @@ impl Staff for OnDemand {
         let thread = self.builder.staffing.start(index, self.cpus, move |pinned| {
             let leftovers = work(&builder, pinned, member, index, &started);
             // Nobody listens any more when the limit is over.
-            let _ = end.send(leftovers);
+            let _ = end.send(Leftovers::here(leftovers));
         })?;
         let result = start.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended as it started")));
         let worker = Worker::new(thread, ended);
@@ -52,8 +52,8 @@ impl Staff for OnDemand {
     }
 }
 
-/// Panics in a row, without a successful visit to the kernel in between, after which a thread gives up.
-const PANICS_WITHOUT_ENTER: u32 = 100;
+/// Visits to the kernel that it refused, in a row, after which a thread gives up.
+const REFUSED_BOUND: u64 = 100;
 
 /// Runs until the lead ends, and returns how many operations were left behind.
 fn work(
@@ -74,13 +74,18 @@ fn work(
     let _ = started.send(Ok(Arc::clone(&runtime.context().door)));
     // What a waker of the program's throws is not a reason to leave the tasks of others alone. A ring that cannot be
     // entered any more is.
-    let mut in_vain = 0;
-    while in_vain < PANICS_WITHOUT_ENTER {
-        let enters = runtime.metrics().enters;
+    let counts = |runtime: &Runtime| (runtime.metrics().enters, runtime.context().driver.refused());
+    let mut since = counts(&runtime);
+    loop {
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| runtime.block_on(crew.end.stopped()))) else { break };
         drop_quietly(panic);
         sys::end_child_of_fork();
-        in_vain = if runtime.metrics().enters == enters { in_vain + 1 } else { 0 };
+        let now = counts(&runtime);
+        if now.0 != since.0 {
+            since = now;
+        } else if now.1 - since.1 >= REFUSED_BOUND {
+            break;
+        }
     }
     let limits = crew.limits();
     runtime.end(limits.all, limits.jobs)

@@ -125,7 +125,8 @@ impl Flags {
 }
 
 pub(crate) fn build(setup: &Setup) -> Result<(IoUring, Entrance, Features), StartError> {
-    let mut entries = setup.entries.max(1);
+    // Two, since a linked pair has to be in the queue as a whole.
+    let mut entries = setup.entries.max(2);
     let (mut step, mut tries) = (0, 0);
     loop {
         let flags = LADDER[step];

@@ -14,7 +14,7 @@ use std::task::{Context as Task, Poll, Waker, ready};
 use slab::Slab;
 
 use super::{AbortHandle, JoinError, JoinHandle, spawn};
-use crate::context;
+use crate::{cell, context};
 
 /// A set of tasks of one output type, spawned on this thread.
 ///
@@ -59,7 +59,8 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.ended.queue.borrow_mut().push_back(self.key);
         if let Some(waker) = self.ended.waker.take() {
-            waker.wake();
+            // The task, which is ending, has nothing to do with what the waker may throw.
+            cell::wake_safely(waker);
         }
     }
 }

@@ -174,3 +174,21 @@ fn a_second_that_cannot_be_made_takes_the_first_along() {
         assert!(chained.first.is_ok() && chained.second.is_ok());
     });
 }
+
+#[test]
+fn the_smallest_ring_has_room_for_a_pair() {
+    let _watchdog = watchdog(LIMIT);
+    let rt = runtime::Builder::new().entries(1).build().unwrap();
+    rt.block_on(async {
+        for _ in 0..10 {
+            let done = std::rc::Rc::new(std::cell::Cell::new(0));
+            let nop = || {
+                let done = std::rc::Rc::clone(&done);
+                crate::kit::nop(move || done.set(done.get() + 1))
+            };
+            runtime::op::chain(nop(), nop()).await;
+            runtime::op::submit(nop()).await.unwrap();
+            assert_eq!(done.get(), 3);
+        }
+    });
+}

@@ -3,14 +3,17 @@
 
 use std::cell::Cell;
 use std::future::pending;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use runtime::task::{JoinSet, yield_now};
 use runtime::time::{sleep, timeout};
 use runtime::{Runtime, spawn};
 
-use crate::support::watchdog;
+use crate::support::{in_child, watchdog};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -194,5 +197,41 @@ fn tasks_are_stopped_one_by_one_looked_for_and_taken_all_at_once() {
         let joined = std::panic::AssertUnwindSafe(set.join_all());
         let panic = futures::FutureExt::catch_unwind(joined).await.map(|_: Vec<()>| ()).unwrap_err();
         assert_eq!(crate::kit::text_of(&*panic), "of a task");
+    });
+}
+
+#[test]
+fn a_waker_that_panics_ends_neither_the_process_nor_the_task() {
+    struct Bad;
+    impl Wake for Bad {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker of the program's");
+        }
+    }
+    in_child("join_set::a_waker_that_panics_ends_neither_the_process_nor_the_task", LIMIT, || {
+        let rt = Runtime::new().unwrap();
+        for ends_well in [false, true] {
+            let mut set = JoinSet::new();
+            let panicked = catch_unwind(AssertUnwindSafe(|| {
+                rt.block_on(async {
+                    set.spawn(async move {
+                        assert!(ends_well, "the task's own");
+                        7
+                    });
+                    let waker = Waker::from(Arc::new(Bad));
+                    assert!(set.poll_join_next(&mut Context::from_waker(&waker)).is_pending());
+                    for _ in 0..100 {
+                        yield_now().await;
+                    }
+                    unreachable!("the waker's panic comes first");
+                });
+            }));
+            let panic = *panicked.unwrap_err().downcast::<&str>().unwrap();
+            assert_eq!(panic, "a waker of the program's", "told by block_on");
+            match rt.block_on(set.join_next()).unwrap() {
+                Ok(output) => assert!(ends_well && output == 7),
+                Err(error) => assert!(!ends_well && error.is_panic()),
+            }
+        }
     });
 }

@@ -1,11 +1,13 @@
 //! Tasks that are made for another thread: of a group, and of threads that start when they are first used.
 
 use std::cell::Cell;
-use std::future::pending;
+use std::future::{Future, pending};
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
@@ -317,6 +319,35 @@ fn all_threads_send_to_all() {
         io::Result::Ok(sum)
     });
     assert_eq!(sums.unwrap(), [19900, 19900, 19900]);
+}
+
+#[test]
+fn wakers_that_panic_by_the_hundred_cost_no_task_of_somebody_else() {
+    struct Bad;
+    impl Wake for Bad {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker of the program's");
+        }
+    }
+    in_child("spawn_on::wakers_that_panic_by_the_hundred_cost_no_task_of_somebody_else", LIMIT, || {
+        std::panic::set_hook(Box::new(|_| {}));
+        two().block_on(async {
+            let innocent = spawn_on(1, || async {
+                sleep(Duration::from_millis(300)).await;
+                7
+            });
+            // All of them are made while the thread is busy, so they end in one turn.
+            let busy = spawn_on(1, || async { std::thread::sleep(Duration::from_millis(100)) });
+            let mut tasks: Vec<_> = (0..300).map(|_| spawn_on(1, || async {})).collect();
+            let waker = Waker::from(Arc::new(Bad));
+            for task in &mut tasks {
+                assert!(Pin::new(task).poll(&mut Context::from_waker(&waker)).is_pending());
+            }
+            busy.await.unwrap();
+            assert_eq!(innocent.await.unwrap(), 7);
+            assert!(Handle::current().is_reachable(1));
+        });
+    });
 }
 
 #[test]

@@ -232,3 +232,29 @@ fn a_ring_that_breaks_under_a_body_stops_the_group() {
         assert!(text.contains("io_uring_enter failed"), "{text}");
     });
 }
+
+#[test]
+fn thread_local_destructors_are_waited_for_no_longer_than_anything_else() {
+    struct Slow;
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            std::thread::sleep(Duration::from_secs(3600));
+        }
+    }
+    thread_local! {
+        static SLOW: Slow = const { Slow };
+    }
+    in_child("threads_end::thread_local_destructors_are_waited_for_no_longer_than_anything_else", LIMIT, || {
+        let start = Instant::now();
+        let runtime = Builder::new().threads(2).build().unwrap();
+        runtime.block_on(async { runtime::spawn_on(1, || async { SLOW.with(|_| {}) }).await.unwrap() });
+        assert_eq!(runtime.shutdown_timeout(Duration::from_millis(50)), 0);
+        let group = Builder::new().threads(2).shutdown_timeout(Duration::from_millis(50));
+        let outputs = group.run(async |handle: Handle| {
+            SLOW.with(|_| {});
+            io::Result::Ok(handle.index())
+        });
+        assert_eq!(outputs.unwrap(), [0, 1]);
+        assert!(start.elapsed() < Duration::from_secs(20));
+    });
+}

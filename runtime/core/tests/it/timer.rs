@@ -28,6 +28,50 @@ const fn ms(n: u64) -> Duration {
 }
 
 #[test]
+fn a_time_limit_ends_also_what_spends_all_of_every_poll() {
+    let _watchdog = watchdog(LIMIT);
+    Runtime::new().unwrap().block_on(async {
+        let past = Instant::now();
+        let busy = async || {
+            loop {
+                sleep_until(past).await;
+            }
+        };
+        for limit in [Duration::ZERO, ms(20)] {
+            assert!(timeout(limit, busy()).await.is_err());
+            let mut work = Box::pin(busy());
+            let mut pause = Box::pin(sleep(limit));
+            poll_fn(|task| {
+                assert!(work.poll_unpin(task).is_pending());
+                pause.poll_unpin(task)
+            })
+            .await;
+        }
+        // Limits that are over one after the other still let others run.
+        let turns = Rc::new(Cell::new(0));
+        let other = spawn({
+            let turns = Rc::clone(&turns);
+            async move {
+                loop {
+                    turns.set(turns.get() + 1);
+                    yield_now().await;
+                }
+            }
+        });
+        for _ in 0..10_000 {
+            assert!(timeout_at(past, pending::<()>()).await.is_err());
+        }
+        let mut pause = Box::pin(sleep_until(past));
+        for _ in 0..10_000 {
+            pause.as_mut().await;
+            pause.as_mut().reset(past);
+        }
+        assert!(turns.get() > 50, "{} turns of another task", turns.get());
+        drop(other);
+    });
+}
+
+#[test]
 fn sleeps_are_never_early_though_much_else_completes() {
     let _watchdog = watchdog(LIMIT);
     Runtime::new().unwrap().block_on(async {

@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use runtime::testing::io_workers;
+use runtime::time::timeout;
 use runtime::{Builder, Runtime, spawn_blocking};
 
 use crate::support::{eventually, in_child, threads, watchdog};
@@ -21,6 +22,50 @@ fn names() -> Vec<String> {
 
 fn pool_threads() -> usize {
     names().iter().filter(|name| *name == "rt-blocking").count()
+}
+
+/// The address space of this process, in bytes.
+fn size() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
+}
+
+#[test]
+fn jobs_that_find_no_thread_are_cancelled_whoever_else_is_looking_for_one() {
+    in_child("workers::jobs_that_find_no_thread_are_cancelled_whoever_else_is_looking_for_one", LIMIT, || {
+        const THREADS: usize = 3;
+        if size() > 1 << 40 {
+            // AddressSanitizer has taken terabytes, and cannot live with a limit.
+            return;
+        }
+        let start = Barrier::new(THREADS);
+        let look = &|is_first: bool| {
+            let rt = Runtime::new().unwrap();
+            start.wait();
+            if is_first {
+                // Less than a stack, and enough for small allocations.
+                let limit = libc::rlimit { rlim_cur: size() + (1 << 20), rlim_max: libc::RLIM_INFINITY };
+                // SAFETY: reads one structure.
+                assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+            }
+            start.wait();
+            rt.block_on(async {
+                for round in 0..200 {
+                    start.wait();
+                    let job = timeout(Duration::from_secs(5), spawn_blocking(move || round)).await;
+                    match job.expect("neither run nor cancelled") {
+                        Ok(result) => assert_eq!(result, round),
+                        Err(error) => assert!(error.is_cancelled()),
+                    }
+                }
+            });
+        };
+        std::thread::scope(|scope| {
+            for n in 0..THREADS {
+                scope.spawn(move || look(n == 0));
+            }
+        });
+    });
 }
 
 #[test]
