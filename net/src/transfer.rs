@@ -36,17 +36,6 @@ enum Settled {
     NotReady,
 }
 
-/// The error of a write of which a part was sent before: a reset that comes while a send waits is hidden behind the count
-/// of what it had sent, and told as EPIPE from then on.
-#[cold]
-fn after_a_part(duplex: &Duplex, error: io::Error) -> io::Error {
-    const ECONNRESET: i32 = 104;
-    if error.kind() == io::ErrorKind::BrokenPipe && duplex.was_reset() {
-        return io::Error::from_raw_os_error(ECONNRESET);
-    }
-    error
-}
-
 impl Settled {
     #[cold]
     fn failed(error: io::Error) -> Self {
@@ -82,13 +71,17 @@ pub(crate) fn write_all<B: IoBuf>(duplex: &Arc<Duplex>, buf: B) -> WriteAll<'_, 
 pub(crate) async fn read_vectored<B: IoBufMut>(duplex: &Arc<Duplex>, mut bufs: Vec<B>) -> BufResult<usize, Vec<B>> {
     if bufs.len() <= 1 {
         // The vector's memory is kept, so nothing is allocated.
-        let Some(only) = bufs.pop() else { return BufResult(Ok(0), bufs) };
+        let Some(only) = bufs.pop() else {
+            coop::nothing_to_do().await;
+            return BufResult(Ok(0), bufs);
+        };
         let BufResult(result, only) = read(duplex, only).await;
         bufs.push(only);
         return BufResult(result, bufs);
     }
     if bufs.iter().all(|buf| buf.capacity() == 0) {
         // A receive of no bytes would wait for some.
+        coop::nothing_to_do().await;
         return BufResult(Ok(0), bufs);
     }
     let mut held = duplex.acquire(Direction::Read).await;
@@ -153,7 +146,10 @@ fn serve_vectored<B: IoBufMut>(held: &mut Held, bufs: &mut [B]) -> Served {
 
 pub(crate) async fn write_vectored<B: IoBuf>(duplex: &Arc<Duplex>, mut bufs: Vec<B>) -> BufResult<usize, Vec<B>> {
     if bufs.len() <= 1 {
-        let Some(only) = bufs.pop() else { return BufResult(Ok(0), bufs) };
+        let Some(only) = bufs.pop() else {
+            coop::nothing_to_do().await;
+            return BufResult(Ok(0), bufs);
+        };
         let BufResult(result, only) = write(duplex, only).await;
         bufs.push(only);
         return BufResult(result, bufs);
@@ -168,7 +164,10 @@ pub(crate) async fn write_vectored<B: IoBuf>(duplex: &Arc<Duplex>, mut bufs: Vec
 
 pub(crate) async fn write_all_vectored<B: IoBuf>(duplex: &Arc<Duplex>, mut bufs: Vec<B>) -> BufResult<(), Vec<B>> {
     if bufs.len() <= 1 {
-        let Some(only) = bufs.pop() else { return BufResult(Ok(()), bufs) };
+        let Some(only) = bufs.pop() else {
+            coop::nothing_to_do().await;
+            return BufResult(Ok(()), bufs);
+        };
         let BufResult(result, only) = write_all(duplex, only).await;
         bufs.push(only);
         return BufResult(result, bufs);
@@ -177,6 +176,9 @@ pub(crate) async fn write_all_vectored<B: IoBuf>(duplex: &Arc<Duplex>, mut bufs:
     let mut held = duplex.acquire(Direction::Write).await;
     if let Err(error) = held.check() {
         return BufResult(Err(error), bufs);
+    }
+    if len == 0 {
+        coop::nothing_to_do().await;
     }
     let mut sent = 0;
     while sent < len {
@@ -193,6 +195,7 @@ pub(crate) async fn write_all_vectored<B: IoBuf>(duplex: &Arc<Duplex>, mut bufs:
 
 async fn send_vectored<B: IoBuf>(mut held: Held, mut bufs: Vec<B>, skip: usize) -> (io::Result<usize>, Vec<B>, Held) {
     if bufs.iter().all(|buf| buf.init_len() == 0) {
+        coop::nothing_to_do().await;
         return (Ok(0), bufs, held);
     }
     loop {
@@ -213,6 +216,7 @@ pub(crate) async fn shutdown(duplex: &Arc<Duplex>, how: std::net::Shutdown) -> i
         std::net::Shutdown::Write | std::net::Shutdown::Both => Some(duplex.acquire(Direction::Write).await),
     };
     coop::assert_same_process();
+    coop::proceed().await;
     coop::count(Kind::Shutdown, Rung::Inline);
     coop::spend(0);
     duplex.shutdown(how)

@@ -73,6 +73,7 @@ pub async fn splice_from_file<F: AsFd, O: Sink + ?Sized>(
     len: usize,
 ) -> io::Result<usize> {
     if len == 0 {
+        coop::nothing_to_do().await;
         return Ok(0);
     }
     let file = Arc::new(file.as_fd().try_clone_to_owned()?);
@@ -127,6 +128,7 @@ pub async fn splice_to_file<I: Source + ?Sized, F: AsFd>(
     len: usize,
 ) -> io::Result<usize> {
     if len == 0 {
+        coop::nothing_to_do().await;
         return Ok(0);
     }
     let file = file.as_fd().try_clone_to_owned()?;
@@ -193,7 +195,10 @@ async fn fill(
             // The private pipe is empty, so it is the input; or that has become ready in between.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 coop::count(Kind::Splice, Rung::Reissue);
-                held = ready(held, POLLIN).await.1;
+                let events;
+                (events, held) = ready(held, POLLIN).await;
+                // It only looks ready, as with something in its error queue: a receive waits there.
+                copies |= what == What::Socket && events.is_ok_and(|events| events & POLLIN as u32 == 0);
             }
             Err(error) => return (Err(error), held),
         }

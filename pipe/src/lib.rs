@@ -122,6 +122,7 @@ impl Sender {
     #[doc(alias = "IORING_OP_WRITE")]
     pub async fn write<B: IoBuf>(&self, buf: B) -> BufResult<usize, B> {
         if buf.init_len() == 0 {
+            coop::nothing_to_do().await;
             return BufResult(Ok(0), buf);
         }
         let tried = self.write_at_once(&buf);
@@ -146,6 +147,10 @@ impl Sender {
     ///
     /// Any part may have been written. A later write starts only once this one is over.
     pub async fn write_all<B: IoBuf>(&self, mut buf: B) -> BufResult<(), B> {
+        if buf.init_len() == 0 {
+            coop::nothing_to_do().await;
+            return BufResult(Ok(()), buf);
+        }
         let mut tried = AtOnce::NotTried;
         // So many bytes go as a whole or not at all: nothing of them could be left to a second write.
         if (1..=PIPE_BUF).contains(&buf.init_len()) {
@@ -254,6 +259,7 @@ impl Receiver {
     #[doc(alias = "IORING_OP_READ")]
     pub async fn read<B: IoBufMut>(&self, mut buf: B) -> BufResult<usize, B> {
         if buf.capacity() == 0 {
+            coop::nothing_to_do().await;
             return BufResult(Ok(0), buf);
         }
         let tried = self.read_at_once(&mut buf);
@@ -292,6 +298,10 @@ impl Receiver {
     ///
     /// Everything that was taken from the pipe is what the next read returns.
     pub async fn read_exact<B: IoBufMut>(&self, mut buf: B) -> BufResult<(), B> {
+        if buf.capacity() == 0 {
+            coop::nothing_to_do().await;
+            return BufResult(Ok(()), buf);
+        }
         let mut held = self.duplex.acquire(Direction::Read).await;
         // The length counts from the start, whatever the buffer held before.
         let mut at = buf::fill(&mut buf, &[]);

@@ -279,6 +279,11 @@ impl Relay {
         let mut pair = Pair::acquire(from.source(), to.sink()).await?;
         self.stream(&mut pair, moved).await?;
         drop(pair);
+        if from.source().what == What::Socket && from.source().duplex.was_reset() {
+            // The kernel tells it once, perhaps to a write of the other direction, and then says that the stream has ended:
+            // passed on as that, what was cut off would look whole.
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
         if to.sink().what == What::Socket {
             match to.sink().duplex.shutdown(Shutdown::Write) {
                 // It is gone already, and everything was taken from it.
@@ -296,9 +301,8 @@ impl Relay {
             return self.move_all(pair, moved).await;
         }
         loop {
-            match pair.step(usize::MAX).await? {
-                0 => return Ok(()),
-                n => moved.set(moved.get() + n as u64),
+            if pair.step(usize::MAX, moved).await? == 0 {
+                return Ok(());
             }
             pair.take_turns().await?;
         }
@@ -320,13 +324,8 @@ impl Relay {
                     Some(n) if n >= SMALL_BYTES => small = 0,
                     Some(_) => small += 1,
                     // A ring operation waits for whatever it is that is missing.
-                    None => match pair.copy(COPY_BYTES).await? {
-                        0 => return Ok(()),
-                        n => {
-                            moved.set(moved.get() + n as u64);
-                            small = SMALL_SPLICES;
-                        }
-                    },
+                    None if pair.copy(COPY_BYTES, moved).await? == 0 => return Ok(()),
+                    None => small = SMALL_SPLICES,
                 }
                 if small >= SMALL_SPLICES && self.mode == Mode::Adaptive {
                     transit = None;
@@ -334,11 +333,10 @@ impl Relay {
                 }
                 continue;
             }
-            let n = pair.copy(room).await?;
+            let n = pair.copy(room, moved).await?;
             if n == 0 {
                 return Ok(());
             }
-            moved.set(moved.get() + n as u64);
             if n < room {
                 full = 0;
             } else if room < COPY_BYTES {

@@ -83,6 +83,7 @@ const STUCK_BOUND: u32 = 8;
 #[doc(alias = "IORING_OP_SPLICE")]
 pub async fn splice<I: Source + ?Sized, O: Sink + ?Sized>(input: &I, output: &O, len: usize) -> io::Result<usize> {
     if len == 0 {
+        coop::nothing_to_do().await;
         return Ok(0);
     }
     let (from, to) = (input.source(), output.sink());
@@ -90,7 +91,7 @@ pub async fn splice<I: Source + ?Sized, O: Sink + ?Sized>(input: &I, output: &O,
         return Ok(n);
     }
     let mut pair = Pair::acquire(from, to).await?;
-    pair.step(len).await
+    pair.step(len, &Cell::new(0)).await
 }
 
 /// Moves `len` bytes, or all until the end of the input when there are fewer, and returns the count. Nothing else comes in
@@ -105,13 +106,14 @@ pub async fn splice<I: Source + ?Sized, O: Sink + ?Sized>(input: &I, output: &O,
 /// As [`splice`]: nothing is lost, but the count is.
 pub async fn splice_all<I: Source + ?Sized, O: Sink + ?Sized>(input: &I, output: &O, len: u64) -> io::Result<u64> {
     if len == 0 {
+        coop::nothing_to_do().await;
         return Ok(0);
     }
     let mut pair = Pair::acquire(input.source(), output.sink()).await?;
     let mut moved = 0;
     while moved < len {
         let want = usize::try_from(len - moved).unwrap_or(usize::MAX);
-        match pair.step(want).await? {
+        match pair.step(want, &Cell::new(0)).await? {
             0 => break,
             n => moved += n as u64,
         }
@@ -136,6 +138,7 @@ pub async fn splice_all<I: Source + ?Sized, O: Sink + ?Sized>(input: &I, output:
 #[doc(alias = "IORING_OP_TEE")]
 pub async fn tee<I: Source + ?Sized, O: Sink + ?Sized>(input: &I, output: &O, len: usize) -> io::Result<usize> {
     if len == 0 {
+        coop::nothing_to_do().await;
         return Ok(0);
     }
     let (from, to) = (input.source(), output.sink());
@@ -164,6 +167,11 @@ fn write_inline(to: &Held, what: What, data: &[u8]) -> Option<io::Result<usize>>
             Some(result)
         }
     }
+}
+
+/// Counts bytes that have gone out.
+fn add(moved: &Cell<u64>, n: usize) {
+    moved.set(moved.get() + n as u64);
 }
 
 /// Both sides of a move, each held.
@@ -304,10 +312,8 @@ impl Pair {
 
     /// Some bytes by way of a private pipe, which is empty before; 0 at the end. `None` when nothing moves.
     pub(crate) async fn through(&mut self, transit: &mut Transit, moved: &Cell<u64>) -> io::Result<Option<usize>> {
-        if let Some(result) = self.serve(COPY_BYTES).await {
-            let n = result?;
-            moved.set(moved.get() + n as u64);
-            return Ok(Some(n));
+        if let Some(result) = self.serve(COPY_BYTES, moved).await {
+            return result.map(Some);
         }
         let mut stuck = 0;
         let n = loop {
@@ -349,10 +355,10 @@ impl Pair {
         }
     }
 
-    /// Some bytes, 0 at the end.
-    pub(crate) async fn step(&mut self, len: usize) -> io::Result<usize> {
+    /// Some bytes, 0 at the end; `moved` counts them as they go.
+    pub(crate) async fn step(&mut self, len: usize, moved: &Cell<u64>) -> io::Result<usize> {
         let mut stuck = 0;
-        if let Some(result) = self.serve(len).await {
+        if let Some(result) = self.serve(len, moved).await {
             return result;
         }
         let is_pipe = self.from == What::Pipe;
@@ -371,6 +377,7 @@ impl Pair {
                 }
                 Ok(n) => {
                     coop::done_inline(Kind::Splice, n);
+                    add(moved, n);
                     return Ok(n);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -380,7 +387,7 @@ impl Pair {
                 Err(error) => return Err(seen(error)),
             }
         }
-        self.copy(len).await
+        self.copy(len, moved).await
     }
 
     async fn tee(&mut self, len: usize) -> io::Result<usize> {
@@ -455,7 +462,7 @@ impl Pair {
     }
 
     /// The error that followed the last bytes, then what the runtime has in its own memory for the input, go first.
-    async fn serve(&mut self, len: usize) -> Option<io::Result<usize>> {
+    async fn serve(&mut self, len: usize, moved: &Cell<u64>) -> Option<io::Result<usize>> {
         let what = self.from;
         let (from, to) = self.held();
         if let Err(error) = to.check() {
@@ -468,14 +475,14 @@ impl Pair {
         let mut data = Vec::with_capacity(len.min(COPY_BYTES));
         match serve(from, &mut data, 0, false, what)? {
             Ok(0) => Some(Ok(0)),
-            Ok(_) => Some(self.pass(data).await),
+            Ok(_) => Some(self.pass(data, moved).await),
             Err(error) => Some(Err(error)),
         }
     }
 
     /// The last rung: READ or RECV, then WRITE or SEND.
-    pub(crate) async fn copy(&mut self, len: usize) -> io::Result<usize> {
-        if let Some(result) = self.serve(len).await {
+    pub(crate) async fn copy(&mut self, len: usize, moved: &Cell<u64>) -> io::Result<usize> {
+        if let Some(result) = self.serve(len, moved).await {
             return result;
         }
         loop {
@@ -501,7 +508,7 @@ impl Pair {
                 // A FIFO that had no writer yet.
                 Ok(0) if self.from == What::Pipe && !is_over(self.held().0.as_fd()) => self.wait_for_input().await?,
                 Ok(0) => return self.held().0.take_end(false).map_or(Ok(0), Err),
-                Ok(_) => return self.pass(data).await,
+                Ok(_) => return self.pass(data, moved).await,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_for_input().await?,
                 Err(error) => return Err(error),
@@ -517,13 +524,16 @@ impl Pair {
     }
 
     /// Writes all of what was taken from the input; an error gives the rest back.
-    async fn pass(&mut self, mut data: Vec<u8>) -> io::Result<usize> {
-        let (mut skip, mut moved) = (0, 0);
+    async fn pass(&mut self, mut data: Vec<u8>, moved: &Cell<u64>) -> io::Result<usize> {
+        let (mut skip, before) = (0, moved.get());
         if coop::prefers_inline() {
             let what = self.to;
             let (from, to) = self.held();
             match write_inline(to, what, &data) {
-                Some(Ok(n)) => skip = n,
+                Some(Ok(n)) => {
+                    skip = n;
+                    add(moved, n);
+                }
                 Some(Err(error)) => {
                     from.give_back(&data);
                     return Err(seen(error));
@@ -539,26 +549,29 @@ impl Pair {
             (result, data, from, to) = submit(pass).await;
             self.held = Some((from, to));
             match result {
-                Ok(n) => skip += n,
+                Ok(n) => {
+                    skip += n;
+                    add(moved, n);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     data = self.wait_for_output(data.split_off(skip)).await;
-                    moved += std::mem::take(&mut skip);
+                    skip = 0;
                 }
                 Err(error) => {
                     let (from, to) = self.held();
                     from.give_back(&data[skip..]);
-                    if moved + skip == 0 {
+                    if moved.get() == before {
                         return Err(seen(error));
                     }
                     // After what was moved: the next write is told.
                     to.keep_error(seen(error).raw_os_error().unwrap_or(0));
-                    return Ok(moved + skip);
+                    return Ok((moved.get() - before) as usize);
                 }
             }
         }
         self.spare = data;
-        Ok(moved + skip)
+        Ok((moved.get() - before) as usize)
     }
 
     async fn wait_for_output(&mut self, data: Vec<u8>) -> Vec<u8> {

@@ -29,12 +29,16 @@ impl Sender {
     #[doc(alias = "IORING_OP_WRITEV")]
     pub async fn write_vectored<B: IoBuf>(&self, mut bufs: Vec<B>) -> BufResult<usize, Vec<B>> {
         if bufs.len() <= 1 {
-            let Some(only) = bufs.pop() else { return BufResult(Ok(0), bufs) };
+            let Some(only) = bufs.pop() else {
+                coop::nothing_to_do().await;
+                return BufResult(Ok(0), bufs);
+            };
             let BufResult(result, only) = self.write(only).await;
             bufs.push(only);
             return BufResult(result, bufs);
         }
         if bufs.iter().all(|buf| buf.init_len() == 0) {
+            coop::nothing_to_do().await;
             return BufResult(Ok(0), bufs);
         }
         coop::block_sigpipe();
@@ -71,12 +75,18 @@ impl Receiver {
     #[doc(alias = "IORING_OP_READV")]
     pub async fn read_vectored<B: IoBufMut>(&self, mut bufs: Vec<B>) -> BufResult<usize, Vec<B>> {
         if bufs.len() <= 1 {
-            let Some(only) = bufs.pop() else { return BufResult(Ok(0), bufs) };
+            let Some(only) = bufs.pop() else {
+                coop::nothing_to_do().await;
+                return BufResult(Ok(0), bufs);
+            };
             let BufResult(result, only) = self.read(only).await;
             bufs.push(only);
             return BufResult(result, bufs);
         }
-        let Some(first) = bufs.iter().position(|buf| buf.capacity() > 0) else { return BufResult(Ok(0), bufs) };
+        let Some(first) = bufs.iter().position(|buf| buf.capacity() > 0) else {
+            coop::nothing_to_do().await;
+            return BufResult(Ok(0), bufs);
+        };
         let mut held = self.duplex.acquire(Direction::Read).await;
         if let Some(result) = serve(&mut held, &mut bufs[first], 0, false, self.what) {
             for buf in &mut bufs[first + 1..] {

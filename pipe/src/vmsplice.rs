@@ -52,6 +52,7 @@ use crate::{Sender, seen};
 pub async fn vmsplice(pages: Pages, output: &Sender) -> io::Result<usize> {
     let len = pages.init_len();
     if len == 0 {
+        coop::nothing_to_do().await;
         return Ok(0);
     }
     coop::block_sigpipe();

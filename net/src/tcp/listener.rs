@@ -112,6 +112,13 @@ struct Queue {
     transient: u32,
 }
 
+impl Queue {
+    /// How many connections may be ready before the accept is taken back.
+    fn bound(&self) -> usize {
+        if self.waiters.is_empty() { AHEAD_BOUND } else { QUEUE_BOUND }
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Pause {
     until: Instant,
@@ -226,6 +233,8 @@ impl Shared {
     /// Has an accept standing if one is wanted. Returns until when it may not be, if so.
     fn arm(self: &Rc<Self>) -> Option<Instant> {
         let mut queue = self.queue.borrow_mut();
+        // Left behind by a runtime that could not be drained.
+        queue.standing.take_if(|standing| standing.is_gone());
         if let Some(standing) = &queue.standing {
             assert!(
                 standing.is_here(),
@@ -233,7 +242,7 @@ impl Shared {
             );
             return None;
         }
-        if queue.ready.len() > QUEUE_BOUND / 2 {
+        if queue.ready.len() > queue.bound() / 2 {
             return None;
         }
         if let Some(pause) = queue.pause
@@ -259,7 +268,7 @@ impl Shared {
         let next = if paused || !queue.ready.is_empty() { queue.waiters.notify_one() } else { None };
         drop(queue);
         if let Some(next) = next {
-            next.wake();
+            coop::wake(next);
         }
     }
 }
@@ -293,8 +302,7 @@ impl AcceptSink for Sink {
                 queue.ready.push_back(Err(error));
             }
         }
-        let bound = if queue.waiters.is_empty() { AHEAD_BOUND } else { QUEUE_BOUND };
-        if queue.ready.len() >= bound
+        if queue.ready.len() >= queue.bound()
             && !queue.taken_back
             && let Some(standing) = &queue.standing
         {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::task::{Context as Task, Poll, ready};
 
 use runtime_core::buf::{self, BufResult, IoBufMut};
-use runtime_core::coop;
+use runtime_core::coop::{self, Proceed};
 use runtime_core::duplex::{Direction, Duplex, Held};
 use runtime_core::fd::Origin;
 use runtime_core::op::poll_add::{POLLIN, PollAdd};
@@ -56,6 +56,7 @@ pub struct Receive<'a, B: IoBufMut> {
     /// The place in the queue for the direction.
     ticket: Option<Ticket>,
     extent: Extent,
+    proceed: Proceed,
     /// Here while no operation has it.
     buf: Option<B>,
     /// Bytes that are in the buffer already.
@@ -79,7 +80,16 @@ impl<B: IoBufMut> Unpin for Receive<'_, B> {}
 impl<'a, B: IoBufMut> Receive<'a, B> {
     #[inline]
     pub(crate) fn new(duplex: &'a Arc<Duplex>, buf: B, extent: Extent) -> Self {
-        Self { duplex, ticket: None, extent, buf: Some(buf), at: 0, flight: Flight::none(), rare: None }
+        Self {
+            duplex,
+            ticket: None,
+            extent,
+            proceed: Proceed::default(),
+            buf: Some(buf),
+            at: 0,
+            flight: Flight::none(),
+            rare: None,
+        }
     }
 
     #[inline(always)]
@@ -95,6 +105,14 @@ impl<'a, B: IoBufMut> Receive<'a, B> {
                 Poll::Ready(BufResult(result, buf))
             }
         }
+    }
+
+    /// The buffer is empty.
+    #[cold]
+    fn nothing_to_do(&mut self, task: &mut Task<'_>) -> Poll<BufResult<usize, B>> {
+        ready!(self.proceed.poll(task));
+        coop::spend(0);
+        Poll::Ready(BufResult(Ok(0), self.buf.take().expect(POLLED_AGAIN)))
     }
 
     /// With others in the way, residue to serve first, or a buffer to fill.
@@ -250,8 +268,8 @@ impl<B: IoBufMut> Future for Receive<'_, B> {
         if this.rare.is_some() {
             return this.polled(task);
         }
-        if let Some(buf) = this.buf.take_if(|buf| buf.capacity() == 0) {
-            return Poll::Ready(BufResult(Ok(0), buf));
+        if this.buf.as_ref().is_some_and(|buf| buf.capacity() == 0) {
+            return this.nothing_to_do(task);
         }
         if this.ticket.is_none()
             && this.extent != Extent::Whole

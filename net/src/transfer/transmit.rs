@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::task::{Context as Task, Poll, ready};
 
 use runtime_core::buf::{self, BufResult, IoBuf};
-use runtime_core::coop;
+use runtime_core::coop::{self, Proceed};
 use runtime_core::duplex::{Direction, Duplex, Held};
 use runtime_core::ladder::Room;
 use runtime_core::op::poll_add::PollAdd;
@@ -29,7 +29,7 @@ use runtime_core::submit::Flight;
 use runtime_core::sys;
 use runtime_core::wait::Ticket;
 
-use super::{Settled, after_a_part};
+use super::Settled;
 
 /// How much a write is to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,7 @@ pub struct Transmit<'a, B: IoBuf> {
     /// The place in the queue for the direction.
     ticket: Option<Ticket>,
     extent: Extent,
+    proceed: Proceed,
     /// Here while no operation has it.
     buf: Option<B>,
     sent: usize,
@@ -61,7 +62,16 @@ impl<B: IoBuf> Unpin for Transmit<'_, B> {}
 impl<'a, B: IoBuf> Transmit<'a, B> {
     #[inline]
     pub(crate) fn new(duplex: &'a Arc<Duplex>, buf: B, extent: Extent) -> Self {
-        Self { duplex, ticket: None, extent, buf: Some(buf), sent: 0, flight: Flight::none(), poll: None }
+        Self {
+            duplex,
+            ticket: None,
+            extent,
+            proceed: Proceed::default(),
+            buf: Some(buf),
+            sent: 0,
+            flight: Flight::none(),
+            poll: None,
+        }
     }
 
     /// The inline rung, with the direction in hand. What the socket does not take, and what it says when it is not
@@ -142,6 +152,14 @@ impl<'a, B: IoBuf> Transmit<'a, B> {
         }
     }
 
+    /// The buffer is empty.
+    #[cold]
+    fn nothing_to_do(&mut self, task: &mut Task<'_>) -> Poll<BufResult<usize, B>> {
+        ready!(self.proceed.poll(task));
+        coop::spend(0);
+        Poll::Ready(BufResult(Ok(0), self.buf.take().expect(POLLED_AGAIN)))
+    }
+
     /// There is no room: waits for it.
     #[cold]
     fn arm(&mut self, held: Held, buf: B, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
@@ -170,9 +188,6 @@ impl<B: IoBuf> Future for Transmit<'_, B> {
         if this.flight.is_some() {
             let (result, buf, held) = ready!(this.flight.poll(task));
             return match this.settle(result, &buf) {
-                Settled::Done(Err(error)) if this.sent > 0 => {
-                    Poll::Ready(BufResult(Err(after_a_part(held.duplex(), error)), buf))
-                }
                 Settled::Done(result) => Poll::Ready(BufResult(result, buf)),
                 Settled::Again => this.send_again(held, buf, task),
                 Settled::NotReady => this.arm(held, buf, task),
@@ -181,8 +196,8 @@ impl<B: IoBuf> Future for Transmit<'_, B> {
         if this.poll.is_some() {
             return this.polled(task);
         }
-        if let Some(buf) = this.buf.take_if(|buf| buf.init_len() == 0) {
-            return Poll::Ready(BufResult(Ok(0), buf));
+        if this.buf.as_ref().is_some_and(|buf| buf.init_len() == 0) {
+            return this.nothing_to_do(task);
         }
         if this.ticket.is_none()
             && let Some(hold) = this.duplex.try_hold(Direction::Write)

@@ -25,8 +25,8 @@ use runtime_core::op::send_zc::{SendZc, Sent, ZeroCopy};
 use runtime_core::submit::submit;
 use runtime_core::sys;
 
+use super::Settled;
 use super::transmit::{Extent, Transmit};
-use super::{Settled, after_a_part};
 
 /// From how many bytes on a write goes without a copy, unless the stream was told otherwise.
 ///
@@ -110,8 +110,8 @@ async fn send<B: IoBuf>(duplex: &Arc<Duplex>, mut buf: B, extent: Extent) -> Buf
     let index = coop::registered(&buf);
     let mut sent = 0;
     loop {
-        if sys::has_peer_ended(held.as_fd()) {
-            // The kernel cannot wait for the room that such a peer makes, other than on a worker; see `Room`.
+        if sys::is_distracting(held.as_fd()) {
+            // The kernel cannot wait for room there, other than on a worker; see `Room`.
             return send_plain(held, buf, sent, extent).await;
         }
         let op = SendZc::new(held, buf, sent, extent == Extent::Whole, zero_copy, index);
@@ -124,7 +124,13 @@ async fn send<B: IoBuf>(duplex: &Arc<Duplex>, mut buf: B, extent: Extent) -> Buf
             (Ok(n), origin) => {
                 sent += n;
                 match origin {
-                    Some(rest) if extent == Extent::Whole && sent < len && n > 0 => held = rest,
+                    Some(rest) if extent == Extent::Whole && sent < len && n > 0 => {
+                        if rest.duplex().was_reset() {
+                            // Hidden behind the count of what was sent before; from now on it is told as EPIPE.
+                            return BufResult(Err(io::ErrorKind::ConnectionReset.into()), buf);
+                        }
+                        held = rest;
+                    }
                     _ if extent == Extent::Whole && sent < len => {
                         return BufResult(Err(io::ErrorKind::WriteZero.into()), buf);
                     }
@@ -142,9 +148,6 @@ async fn send<B: IoBuf>(duplex: &Arc<Duplex>, mut buf: B, extent: Extent) -> Buf
             match Settled::failed(error) {
                 Settled::Again => {}
                 Settled::NotReady => held = room(held).await,
-                Settled::Done(Err(error)) if sent > 0 => {
-                    return BufResult(Err(after_a_part(held.duplex(), error)), buf);
-                }
                 Settled::Done(result) => return BufResult(result, buf),
             }
             continue;
@@ -192,9 +195,6 @@ async fn send_plain<B: IoBuf>(mut held: Held, mut buf: B, mut sent: usize, exten
             Err(error) => match Settled::failed(error) {
                 Settled::Again => {}
                 Settled::NotReady => held = room(held).await,
-                Settled::Done(Err(error)) if sent > 0 => {
-                    return BufResult(Err(after_a_part(held.duplex(), error)), buf);
-                }
                 Settled::Done(result) => return BufResult(result, buf),
             },
         }

@@ -15,6 +15,8 @@ use runtime::time::{sleep, timeout};
 use crate::peer::{Peer, client, echo, ends, listen, ms, ping, poll_once, reset, run, secs, until, within};
 use crate::support::{Rng, eventually, fds, in_child, watchdog};
 
+const EAGAIN: i32 = 11;
+
 // ---- transient errors and dead clients ---------------------------------------------------------------------------------
 
 #[test]
@@ -542,4 +544,25 @@ fn an_accept_outside_of_a_runtime_takes_nothing_from_the_queue() {
             peer.read_exact(&mut [0]).unwrap();
         }
     });
+}
+
+#[test]
+fn a_listener_outlives_a_runtime_that_ended_without_time_while_the_kernel_took_nothing() {
+    for faults in [1, 1000] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let listener = TcpListener::from_std(listener).unwrap();
+        let rt = Builder::new().build().unwrap();
+        rt.block_on(async {
+            assert!(timeout(ms(5), listener.accept()).await.is_err());
+            runtime::testing::inject_enter_faults(&vec![EAGAIN; faults]);
+        });
+        let left = rt.shutdown_timeout(std::time::Duration::ZERO);
+        assert_eq!(left == 0, faults == 1, "{left} left");
+        let peer = client(addr);
+        run(secs(20), async {
+            let (_stream, from) = within(secs(5), "the client", listener.accept()).await.unwrap();
+            assert_eq!(from, peer.local_addr().unwrap());
+        });
+    }
 }

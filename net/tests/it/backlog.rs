@@ -3,7 +3,11 @@
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
+use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Instant;
 
 use runtime::Runtime;
@@ -156,6 +160,37 @@ fn a_listener_that_was_taken_back_is_dropped_clean() {
             }
             drop(peers);
             until("descriptors back to base", secs(2), || fds() <= base).await;
+        });
+    });
+}
+
+#[test]
+fn few_connections_are_accepted_ahead_of_whoever_takes_them_one_by_one() {
+    in_child("backlog::few_connections_are_accepted_ahead_of_whoever_takes_them_one_by_one", secs(60), || {
+        run(secs(50), async {
+            const BACKLOG: usize = 100;
+            let listener = TcpListener::options().backlog(BACKLOG as u32).bind("127.0.0.1:0").await.unwrap();
+            let addr = listener.local_addr().unwrap();
+            let base = fds();
+            let count = Arc::new(AtomicUsize::new(0));
+            let connected = Arc::clone(&count);
+            let clients = std::thread::spawn(move || -> Vec<Peer> {
+                let counted = |peer| (peer, count.fetch_add(1, Ordering::Relaxed)).0;
+                (0..800).map(|_| counted(client(addr))).collect()
+            });
+            let (mut taken, mut most) = (Vec::new(), 0);
+            while taken.len() < 800 {
+                // Nobody waits for long: one look, and then other work.
+                if let Poll::Ready(accepted) = poll_once(pin!(listener.accept())).await {
+                    taken.push(accepted.unwrap().0);
+                }
+                sleep(std::time::Duration::from_micros(300)).await;
+                let open = fds() - base;
+                most = most.max(open.saturating_sub(connected.load(Ordering::Relaxed) + taken.len()));
+            }
+            // 64 ahead, and what the kernel had in its queue when the accept was taken back.
+            assert!(most <= 64 + BACKLOG + 2, "{most} connections that nobody has taken");
+            drop(clients.join().unwrap());
         });
     });
 }

@@ -1,6 +1,6 @@
 //! Peers that have ended their own direction, and whether we tell such an end from a reset.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::pin::Pin;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use runtime::net::TcpStream;
 use runtime::task::{JoinHandle, yield_now};
 
+use crate::calls::report_times_of_sends;
 use crate::peer::{Peer, ms, pair, poll_once, run, secs, until, within};
 use crate::support::in_child;
 
@@ -163,5 +164,68 @@ fn a_connection_that_both_sides_have_ended_is_alive_until_everything_has_arrived
         }
         let reading = std::thread::spawn(move || peer.read_to_end(&mut Vec::new()).unwrap());
         assert!(reading.join().unwrap() > 0);
+    });
+}
+
+#[test]
+fn an_end_that_came_before_a_reset_is_told_as_an_end() {
+    run(secs(30), async {
+        for is_dropped in [false, true] {
+            let (stream, mut peer) = pair().await;
+            let mut write = Box::pin(stream.write_all(vec![7; LEN]));
+            for _ in 0..3 {
+                assert!(poll_once(write.as_mut()).await.is_pending());
+                runtime::time::sleep(ms(5)).await;
+            }
+            peer.write_all(b"answer").unwrap();
+            peer.shutdown(Shutdown::Write).unwrap();
+            std::thread::sleep(ms(5));
+            // With something unread this is a reset, which the kernel tells as an EPIPE, and only to who writes.
+            drop(peer);
+            std::thread::sleep(ms(5));
+            if is_dropped {
+                assert!(poll_once(write.as_mut()).await.is_pending(), "tried again");
+                drop(write);
+            } else {
+                assert_eq!(within(secs(5), "the write", write).await.0.unwrap_err().kind(), ErrorKind::BrokenPipe);
+            }
+            assert_eq!(stream.read(vec![0; 100]).await.0.unwrap(), 6);
+            for _ in 0..2 {
+                assert_eq!(stream.read(vec![0; 100]).await.0.unwrap(), 0, "dropped: {is_dropped}");
+            }
+        }
+    });
+}
+
+#[test]
+fn what_lies_in_the_error_queue_costs_a_write_that_waits_no_turns() {
+    in_child("half_closed::what_lies_in_the_error_queue_costs_a_write_that_waits_no_turns", secs(60), || {
+        for how in [How::All, How::Some, How::Vectored, How::ZeroCopy, How::Relay] {
+            for is_half_closed in [false, true] {
+                run(secs(50), async {
+                    let (stream, mut peer) = pair().await;
+                    report_times_of_sends(&stream);
+                    stream.write_all("x").await.0.unwrap();
+                    peer.read_exact(&mut [0]).unwrap();
+                    if is_half_closed {
+                        peer.shutdown(Shutdown::Write).unwrap();
+                    }
+                    let write = runtime::spawn(write(stream, how));
+                    runtime::time::sleep(ms(50)).await;
+                    let before = runtime::metrics();
+                    runtime::time::sleep(ms(100)).await;
+                    let after = runtime::metrics();
+                    assert!(after.enters - before.enters <= 10, "{how:?}: {} enters", after.enters - before.enters);
+                    assert_eq!(workers(), 0, "{how:?}");
+                    let reading = std::thread::spawn(move || {
+                        let mut all = Vec::new();
+                        peer.read_to_end(&mut all).unwrap();
+                        all
+                    });
+                    drop(within(secs(20), "the write", write).await.unwrap());
+                    assert!(reading.join().unwrap() == vec![7; LEN], "{how:?}");
+                });
+            }
+        }
     });
 }

@@ -1,16 +1,18 @@
 //! Streams and pending futures that are carried between runtimes and threads.
 
 use std::cell::RefCell;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
+use runtime::Runtime;
 use runtime::net::TcpStream;
 use runtime::testing::tiny;
+use runtime::time::sleep;
 
-use crate::peer::{finish, ms, pair, pattern, poll_once, secs};
+use crate::peer::{finish, ms, pair, pattern, poll_once, run, secs, within};
 use crate::support::watchdog;
 
 /// Everything to the end, in small reads.
@@ -370,4 +372,36 @@ fn a_read_that_was_the_body_lets_go_of_its_stream() {
 #[test]
 fn a_receive_that_was_the_body_lets_go_of_its_stream() {
     timed_out(true);
+}
+
+#[test]
+fn a_zero_copy_write_that_a_worker_has_is_settled_as_block_on_ends() {
+    let (rt, mut peer, stream) = {
+        let rt = Runtime::new().unwrap();
+        let (peer, stream) = rt.block_on(async {
+            let (stream, peer) = pair().await;
+            stream.set_zc_threshold(0);
+            let mut write = Box::pin(stream.write_all_zc(vec![7; 16 << 20]));
+            assert!(poll_once(write.as_mut()).await.is_pending());
+            sleep(ms(5)).await;
+            // The kernel's own poll tells of this again and again, and then a worker takes over.
+            peer.shutdown(std::net::Shutdown::Write).unwrap();
+            sleep(ms(50)).await;
+            drop(write);
+            (peer, stream)
+        });
+        (rt, peer, stream)
+    };
+    let reading = std::thread::spawn(move || {
+        let mut all = Vec::new();
+        peer.read_to_end(&mut all).unwrap();
+        all
+    });
+    // The first runtime does not run meanwhile.
+    let other = std::thread::spawn(move || {
+        run(secs(20), async { within(secs(5), "a write", stream.write_all("the end")).await.0.unwrap() });
+    });
+    other.join().unwrap();
+    assert!(reading.join().unwrap().ends_with(b"the end"));
+    drop(rt);
 }

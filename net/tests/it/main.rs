@@ -1,5 +1,7 @@
 //! TCP as its users see it, on the real kernel; the other side is always plain std.
 
+#[path = "../../../runtime/core/tests/support/calls.rs"]
+mod calls;
 #[path = "../../../runtime/core/tests/support/mod.rs"]
 mod support;
 

@@ -774,3 +774,22 @@ fn a_reader_goes_on_when_its_receive_was_ended_with_bytes_behind_its_back() {
         });
     }
 }
+
+#[test]
+fn a_stream_of_pieces_is_polled_and_awaited_in_turn() {
+    run(secs(20), async {
+        let (stream, mut peer) = pair().await;
+        let mut pieces = stream.recv_stream();
+        for round in 0..5u8 {
+            // Polled as a stream it keeps its place, in which the other way goes on.
+            assert!(timeout(ms(2), StreamExt::next(&mut pieces)).await.is_err());
+            peer.write_all(&[round]).unwrap();
+            let piece = within(secs(5), "a piece", pieces.next()).await.unwrap().unwrap();
+            assert_eq!(piece[..], [round]);
+            // Which leaves the line when it is dropped.
+            assert!(timeout(ms(2), pieces.next()).await.is_err());
+            peer.write_all(b"x").unwrap();
+            assert_eq!(within(secs(5), "a read", stream.read(vec![0; 1])).await.1, b"x");
+        }
+    });
+}

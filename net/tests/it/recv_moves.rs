@@ -1,12 +1,13 @@
 //! Streams that receive ahead and change threads and runtimes: what was received goes with them, in order.
 
+use std::future::Future;
 use std::io::{Read, Write};
 
-use runtime::Builder;
 use runtime::net::TcpStream;
 use runtime::task::yield_now;
+use runtime::{Builder, Runtime};
 
-use crate::peer::{ends, ms, pair, pattern, read_len, secs, until, within};
+use crate::peer::{ends, ms, pair, pattern, poll_once, read_len, run, secs, until, within};
 use crate::recv::{POOLS, with_pool};
 use crate::support::{Rng, fds, in_child, scaled, watchdog};
 
@@ -282,4 +283,37 @@ fn a_stream_received_from_elsewhere_gives_its_descriptor_up_soon_after_it_was_as
         stream.read_exact(&mut data).unwrap();
         assert_eq!(&data, b"yz");
     });
+}
+
+#[test]
+fn a_stream_that_is_handed_over_as_the_last_thing_of_a_block_on_is_given_up() {
+    for read in [false, true] {
+        let (to, from) = std::sync::mpsc::channel::<TcpStream>();
+        let (asked, wait) = std::sync::mpsc::channel();
+        let other = std::thread::spawn(move || {
+            let stream = from.recv().unwrap();
+            run(secs(20), async {
+                let mut next: std::pin::Pin<Box<dyn Future<Output = Vec<u8>>>> = match read {
+                    true => Box::pin(async { stream.read(vec![0; 10]).await.1 }),
+                    false => Box::pin(async { stream.recv().await.unwrap().to_vec() }),
+                };
+                // It asks the other thread, which is still in its `block_on`.
+                assert!(poll_once(next.as_mut()).await.is_pending());
+                asked.send(()).unwrap();
+                within(secs(5), "what arrives later", next).await
+            })
+        });
+        let rt = Runtime::new().unwrap();
+        let mut peer = rt.block_on(async {
+            let (stream, mut peer) = pair().await;
+            peer.write_all(b"header").unwrap();
+            assert_eq!(stream.recv().await.unwrap()[..], *b"header");
+            to.send(stream).unwrap();
+            wait.recv().unwrap();
+            peer
+        });
+        peer.write_all(b"body").unwrap();
+        assert_eq!(other.join().unwrap()[..4], *b"body", "read: {read}");
+        drop(rt);
+    }
 }

@@ -1,10 +1,15 @@
 //! Failures that were once seen: each test failed before its fix.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use futures::future::{Either, select};
@@ -472,7 +477,17 @@ fn lingering_closes_to_peers_that_do_not_read_leave_the_blocking_pool_free() {
             drop(streams);
             sleep(ms(50)).await;
             assert!(threads() <= threads_before + 20, "{} threads, {threads_before} before", threads());
-            assert!(fds() > base + COUNT, "none of them lingers: this test tests nothing");
+            assert!(threads() > threads_before, "none of them lingers: this test tests nothing");
+            assert!(fds() <= base + COUNT + 2, "closes that have not begun: {}", fds() - base - COUNT);
+            let (stream, mut peer) = pair().await;
+            stream.set_linger(Some(secs(20))).unwrap();
+            stuff(&stream, ms(3)).await;
+            let begun = Instant::now();
+            drop(stream);
+            let reading = runtime::spawn_blocking(move || peer.read_to_end(&mut Vec::new()).unwrap());
+            assert!(reading.await.unwrap() > 0);
+            let took = begun.elapsed();
+            assert!(took < scaled(secs(5)), "a peer that reads waited for those that do not: {took:?}");
             let begun = Instant::now();
             runtime::spawn_blocking(|| ()).await.unwrap();
             let took = begun.elapsed();
@@ -576,5 +591,115 @@ fn what_spends_all_of_every_poll_starves_nothing_that_is_awaited_beside_it() {
         let me = std::process::id().to_string();
         assert!(std::process::Command::new("kill").args(["-USR2", &me]).status().unwrap().success());
         beside("a signal", signals.recv()).await.unwrap();
+    });
+}
+
+#[test]
+fn a_waker_that_panics_costs_nobody_else_a_connection_or_a_byte() {
+    struct Bad;
+    impl Wake for Bad {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker of the program's");
+        }
+    }
+    fn case<'a, T: 'static>(
+        rt: &Runtime,
+        waits: impl Future<Output = T> + 'static,
+        other: impl Future + 'a,
+        arrive: impl FnOnce(),
+    ) -> T {
+        let mut other = Box::pin(other);
+        let result = Rc::new(RefCell::new(None));
+        let theirs = Rc::clone(&result);
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            rt.block_on(async {
+                runtime::spawn(async move {
+                    let value = waits.await;
+                    *theirs.borrow_mut() = Some(value);
+                });
+                yield_now().await;
+                yield_now().await;
+                let bad = Waker::from(Arc::new(Bad));
+                assert!(other.as_mut().poll(&mut Context::from_waker(&bad)).is_pending());
+                arrive();
+                sleep(secs(5)).await;
+            });
+        }));
+        let panic = *panicked.expect_err("told by block_on").downcast::<&str>().unwrap();
+        assert_eq!(panic, "a waker of the program's");
+        drop(other);
+        rt.block_on(async { until("the first one is served", secs(5), || result.borrow().is_some()).await });
+        result.take().unwrap()
+    }
+    in_child("regressions::a_waker_that_panics_costs_nobody_else_a_connection_or_a_byte", secs(30), || {
+        let rt = Runtime::new().unwrap();
+        let (listener, addr) = rt.block_on(listen());
+        let (listener, mut peers) = (Rc::new(listener), Vec::new());
+        let (one, other) = (Rc::clone(&listener), Rc::clone(&listener));
+        let accept = async move { one.accept().await.unwrap().0 };
+        let stream = case(&rt, accept, async move { other.accept().await.map(drop) }, || {
+            peers = vec![client(addr), client(addr)];
+        });
+        let second = rt.block_on(async { within(secs(5), "the other client", listener.accept()).await.unwrap().0 });
+        assert_eq!(stream.peer_addr().unwrap(), peers[0].local_addr().unwrap());
+        assert_eq!(second.peer_addr().unwrap(), peers[1].local_addr().unwrap());
+        let stream = Rc::new(stream);
+        for pooled in [false, true] {
+            let (one, other) = (Rc::clone(&stream), Rc::clone(&stream));
+            let read = async move {
+                match pooled {
+                    true => one.recv().await.unwrap().to_vec(),
+                    false => one.read(vec![0; 4]).await.1,
+                }
+            };
+            let second = async move { other.read(vec![0; 4]).await.0.map(drop) };
+            let data = case(&rt, read, second, || peers[0].write_all(b"abcd").unwrap());
+            assert_eq!(data, b"abcd", "pooled: {pooled}");
+        }
+    });
+}
+
+#[test]
+fn operations_that_have_nothing_to_do_let_others_run() {
+    run(secs(30), async {
+        let ((stream, mut peer), (tx, rx)) = (pair().await, runtime::pipe::pipe().unwrap());
+        peer.write_all(b"x").unwrap();
+        let (stream, tx, rx) = (&stream, &tx, &rx);
+        let nothing: Vec<Vec<u8>> = vec![Vec::new(); 3];
+        macro_rules! lets_others_run {
+            ($($operation:expr),* $(,)?) => {$({
+                let start = Instant::now();
+                let again = async {
+                    loop {
+                        let _ = $operation.await;
+                        assert!(start.elapsed() < secs(5), "{} starves", stringify!($operation));
+                    }
+                };
+                let _ = timeout(ms(1), again).await;
+            })*};
+        }
+        lets_others_run!(
+            stream.write(""),
+            stream.write_all(""),
+            stream.write_zc(""),
+            stream.write_vectored(Vec::<Vec<u8>>::new()),
+            stream.write_vectored(nothing.clone()),
+            stream.write_all_vectored(nothing.clone()),
+            stream.read(Vec::new()),
+            stream.read_exact(Vec::new()),
+            stream.peek(Vec::new()),
+            stream.read_vectored(Vec::<Vec<u8>>::new()),
+            stream.read_vectored(nothing.clone()),
+            tx.write(""),
+            tx.write_all(""),
+            tx.write_vectored(nothing.clone()),
+            rx.read(Vec::new()),
+            rx.read_exact(Vec::new()),
+            rx.read_vectored(nothing.clone()),
+            runtime::pipe::splice(rx, stream, 0),
+            runtime::pipe::splice_all(rx, stream, 0),
+            runtime::pipe::tee(rx, tx, 0),
+            stream.shutdown(std::net::Shutdown::Read),
+        );
     });
 }

@@ -2,6 +2,8 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream as Std};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use runtime::net::TcpStream;
@@ -223,4 +225,76 @@ fn what_was_in_a_private_pipe_goes_back_to_where_it_came_from() {
         assert!(client.join().unwrap().is_empty());
         assert!(server.join().unwrap() == up);
     });
+}
+
+#[test]
+fn bytes_that_go_a_few_at_a_time_are_counted_as_they_go() {
+    async fn is_busy(way: Relay) {
+        // Small buffers, in which the peer makes a little room all the time and never for a whole piece.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        socket2::SockRef::from(&listener).set_recv_buffer_size(20_000).unwrap();
+        let b = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        socket2::SockRef::from(&b).set_send_buffer_size(1).unwrap();
+        let (mut server, (a, mut client)) = (listener.accept().unwrap().0, connected().await);
+        let over = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&over);
+        let reading = std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                assert!(server.read(&mut [0; 1024]).unwrap() > 0);
+                std::thread::sleep(Duration::from_millis(40));
+            }
+            server
+        });
+        let sending = std::thread::spawn(move || {
+            let _ = client.write_all(&vec![1; 4 << 20]);
+            client
+        });
+        let limit = super::support::scaled(Duration::from_secs(1));
+        let relay = way.idle_timeout(limit);
+        let busy = timeout(limit * 7 / 2, relay.run(&a, &b)).await;
+        over.store(true, Ordering::Relaxed);
+        assert!(busy.is_err(), "{busy:?}");
+        let server = reading.join().unwrap();
+        drop((a, b, server));
+        sending.join().unwrap();
+    }
+    run(async {
+        futures::join!(is_busy(Relay::new().copy()), is_busy(Relay::new()), is_busy(Relay::new().splice()));
+    });
+}
+
+#[test]
+fn a_reset_that_only_a_write_is_told_of_is_no_end_of_the_stream() {
+    for is_swapped in [false, true] {
+        run(async {
+            let ((a, mut client), (b, mut server), (busy, mut peer)) =
+                (connected().await, connected().await, connected().await);
+            let script = std::thread::spawn(move || {
+                let nap = |ms| std::thread::sleep(Duration::from_millis(ms));
+                client.write_all(b"half of it").unwrap();
+                server.read_exact(&mut [0; 10]).unwrap();
+                // The thread of the relay is busy from here on; what comes then is no inline write, as it is two things.
+                peer.write_all(b"1").unwrap();
+                nap(20);
+                server.write_all(b"answer").unwrap();
+                peer.write_all(b"2").unwrap();
+                nap(60);
+                // And again: the write of the answer is queued, and meets the reset before the read does.
+                socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+                drop(client);
+                server.read(&mut [0; 10])
+            });
+            let keep_busy = runtime::spawn(async move {
+                for _ in 0..2 {
+                    busy.read(vec![0; 1]).await.0.unwrap();
+                    std::thread::sleep(Duration::from_millis(60));
+                }
+            });
+            let relay = Relay::new();
+            let relayed = if is_swapped { relay.run(&b, &a).await } else { relay.run(&a, &b).await };
+            assert_eq!(relayed.unwrap_err().error.kind(), ErrorKind::ConnectionReset);
+            assert_eq!(script.join().unwrap().unwrap_err().kind(), ErrorKind::ConnectionReset, "no clean end");
+            keep_busy.await.unwrap();
+        });
+    }
 }

@@ -36,6 +36,25 @@ fn reading(mut peer: impl Read + Send + 'static) -> std::thread::JoinHandle<Vec<
 }
 
 #[test]
+fn a_socket_that_only_looks_ready_costs_a_splice_into_a_file_no_turns() {
+    run(async {
+        let (stream, mut peer) = connected().await;
+        report_times_of_sends(&stream);
+        stream.write_all("x").await.0.unwrap();
+        peer.read_exact(&mut [0]).unwrap();
+        let target = file(b"");
+        let before = runtime::metrics().enters;
+        {
+            let mut splice = pin!(splice_to_file(&stream, &target, Some(0), 100));
+            assert!(timeout(Duration::from_millis(100), splice.as_mut()).await.is_err());
+            assert!(runtime::metrics().enters - before <= 20, "{} enters", runtime::metrics().enters - before);
+            peer.write_all(b"data").unwrap();
+            assert_eq!(splice.await.unwrap(), 4);
+        }
+    });
+}
+
+#[test]
 fn an_input_that_only_looks_ready_is_tried_by_a_timer_and_then_copied() {
     run(async {
         for round in 0..3 {

@@ -24,6 +24,16 @@ pub async fn proceed() {
     poll_fn(|task| proceed.poll(task)).await;
 }
 
+/// An operation that has nothing to do: it counts as one that was completed without suspending.
+///
+/// # Cancel safety
+///
+/// Holds nothing.
+pub async fn nothing_to_do() {
+    proceed().await;
+    spend(0);
+}
+
 /// Wakes, from a place that must not panic, such as a destructor: a waker of a task runs no foreign code, and any other is
 /// woken by the act phase.
 pub fn wake(waker: Waker) {

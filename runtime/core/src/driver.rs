@@ -612,6 +612,13 @@ impl Driver {
         self.orphan_the_rest();
     }
 
+    /// Whether the kernel still has operations whose futures are gone.
+    pub(crate) fn has_orphans_flying(&self) -> bool {
+        let mut has = false;
+        self.slots.for_each_in_use(|slot| has |= slot.is_orphan() && slot.state() == State::Flying);
+        has
+    }
+
     /// Everything that settled and was never taken (its future was forgotten) ends as an orphan.
     pub(crate) fn orphan_the_rest(&self) {
         let mut keys = Vec::new();

@@ -14,6 +14,7 @@
 
 mod group;
 mod handle;
+mod settle;
 mod shutdown;
 mod threads;
 mod workers;
@@ -44,6 +45,7 @@ use crate::time;
 use crate::time_queue::TimerKey;
 use crate::wake::handshake::Park;
 use crate::wake::{self, Arrival, OrphanSink};
+use settle::Settled;
 use threads::{SLACK, Staffing};
 use workers::OnDemand;
 
@@ -60,8 +62,6 @@ const CLOCK_POLLS_MAX: usize = 32;
 
 /// How long a dropped runtime waits for what it cannot cancel.
 const DROP_LIMIT: Duration = Duration::from_secs(3);
-/// How long `block_on` waits at its end for files that were dropped and that other threads close.
-const CLOSES_LIMIT: Duration = Duration::from_secs(1);
 /// How long a dropped runtime waits for its jobs on the blocking pool.
 const DROP_JOBS_LIMIT: Duration = Duration::from_secs(1);
 
@@ -602,48 +602,6 @@ fn visit(cx: &Context, wait: Wait) {
         panic!("io_uring_enter failed: {error}");
     }
     task::resume(cx.driver.act());
-}
-
-/// Does [`settle`] at the end of a `block_on`, whether it returns or panics; not in a child of fork(2), where the ring is
-/// not mapped (ruling 12).
-struct Settled<'a>(&'a Context);
-
-impl Drop for Settled<'_> {
-    fn drop(&mut self) {
-        if !sys::same_process() {
-            return;
-        }
-        if !std::thread::panicking() {
-            return settle(self.0);
-        }
-        // The first panic is the one that goes on.
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| settle(self.0))) {
-            drop_quietly(panic);
-        }
-    }
-}
-
-/// What was cancelled meanwhile is sent off and settled, what was received ahead is given to its streams, which may go
-/// elsewhere now, and files that were dropped are closed: there may be no next turn.
-fn settle(cx: &Context) {
-    if cx.driver.has_acts() {
-        fetch(cx);
-    }
-    cx.move_out();
-    if cx.driver.has_cancels() {
-        send_off(cx);
-    }
-    cx.closes.wait(time::after(CLOSES_LIMIT));
-}
-
-/// On while completions come, of which one enter brings out a few tens; bounded by what was in flight.
-fn send_off(cx: &Context) {
-    for _ in 0..=cx.driver.in_flight() {
-        visit(cx, Wait::No);
-        if cx.driver.last_reaped() == 0 {
-            return;
-        }
-    }
 }
 
 /// Acts on what lies in the completion queue already.

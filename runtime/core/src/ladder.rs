@@ -107,7 +107,8 @@ pub async fn room<F: Origin>(origin: F) -> F {
 
 /// What waits for room to write. The ring's polls always tell that the peer has ended its own direction, which says nothing
 /// of room: so would the kernel's own poll of a send, which would then be tried again and again, and in the end by a worker
-/// that blocks. Such a peer is waited for by way of an epoll instance.
+/// that blocks. Such a peer is waited for by way of an epoll instance, and so is one of whose connection something lies in
+/// the error queue, such as time stamps: polls tell of that for as long as nobody fetches it.
 #[derive(Debug)]
 pub struct Room<F> {
     origin: F,
@@ -122,14 +123,18 @@ impl<F: Origin> Room<F> {
 
     /// After a poll: what was waited for, or another one.
     pub fn after(self, events: &io::Result<u32>) -> Result<F, PollAdd<Self>> {
-        const TOLD: u32 = (libc::POLLOUT | libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) as u32;
-        if self.epoll.is_some() || !events.as_ref().is_ok_and(|events| events & TOLD == 0) {
+        const TOLD: u32 = (libc::POLLOUT | libc::POLLHUP | libc::POLLNVAL) as u32;
+        const ERROR: u32 = libc::POLLERR as u32;
+        let fd = self.origin.raw_fd();
+        // The error of anything else is one of writing, and lasts.
+        let is_clear = |events: u32| events & TOLD == 0 && (events & ERROR == 0 || sys::is_tcp(fd));
+        if self.epoll.is_some() || !events.as_ref().is_ok_and(|&events| is_clear(events)) {
             return Ok(self.origin);
         }
         // Without a descriptor for it the write is tried too early.
-        match sys::watch_room(self.origin.raw_fd()) {
-            Ok(epoll) => Err(PollAdd::new(Self { origin: self.origin, epoll: Some(epoll) }, POLLIN)),
-            Err(_) => Ok(self.origin),
+        match sys::watch_room(fd) {
+            Ok(Some(epoll)) => Err(PollAdd::new(Self { origin: self.origin, epoll: Some(epoll) }, POLLIN)),
+            Ok(None) | Err(_) => Ok(self.origin),
         }
     }
 }

@@ -148,6 +148,12 @@ pub(crate) fn close(job: impl FnOnce() + Send + 'static) {
     }
 }
 
+/// Whether a close that takes long would begin at once.
+pub(crate) fn has_closer() -> bool {
+    let queue = CLOSERS.lock();
+    queue.idle > queue.jobs.len() || queue.threads < CLOSERS.max_threads()
+}
+
 impl Pool {
     /// When no further thread can be started the job runs once one of the others is free. Returns what nobody will run, for
     /// want of any: the job, and those of whoever has relied on a thread that could not be started.

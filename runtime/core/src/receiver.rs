@@ -97,7 +97,7 @@ impl Recv<'_> {
                 return Poll::Ready(Ok(data));
             }
             if receiver.is_standing() {
-                receiver.set_waker(cx, task.waker());
+                receiver.wait(cx, task);
                 return Poll::Pending;
             }
             return self.wait(cx, task);
@@ -222,7 +222,17 @@ impl RecvStream<'_> {
     ///
     /// Bytes that arrived stay with the connection.
     pub async fn next(&mut self) -> Option<io::Result<Pooled>> {
-        ended(recv(self.recv.duplex).await)
+        let this = InLine(&mut self.recv);
+        ended(poll_fn(|task| this.0.poll_recv(task)).await)
+    }
+}
+
+/// Leaves the line, and the direction, when it is dropped.
+struct InLine<'a, 'b>(&'b mut Recv<'a>);
+
+impl Drop for InLine<'_, '_> {
+    fn drop(&mut self) {
+        self.0.give_up();
     }
 }
 

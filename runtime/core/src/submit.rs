@@ -332,6 +332,11 @@ impl Standing {
         self.home.upgrade().is_some_and(|home| context::is_current(home.id()))
     }
 
+    /// Whether the runtime in which it stood is gone: it delivers nothing any more.
+    pub fn is_gone(&self) -> bool {
+        self.home.strong_count() == 0
+    }
+
     /// Asks the kernel to end the operation; what it still delivers until then is handed over as usual.
     pub fn cancel(&self) {
         if let Some(home) = self.home.upgrade() {

@@ -92,9 +92,10 @@ pub fn is_hung_up(fd: RawFd) -> io::Result<bool> {
     events_now(fd, libc::POLLIN).map(|events| events & libc::POLLIN == 0 && events != 0)
 }
 
-/// `poll(2)` without waiting: whether the peer of a stream socket has ended its own direction.
-pub fn has_peer_ended(fd: BorrowedFd<'_>) -> bool {
-    events_now(fd.as_raw_fd(), libc::POLLRDHUP).is_ok_and(|events| events & libc::POLLRDHUP != 0)
+/// `poll(2)` without waiting: whether a poll for room would not wait for it, as the peer of a stream socket has ended its own
+/// direction, or there is something in its error queue.
+pub fn is_distracting(fd: BorrowedFd<'_>) -> bool {
+    events_now(fd.as_raw_fd(), libc::POLLRDHUP).is_ok_and(|events| events & (libc::POLLRDHUP | libc::POLLERR) != 0)
 }
 
 /// Those of the events that are there, and errors and hang-ups.
@@ -113,16 +114,24 @@ fn events_now(fd: RawFd, events: i16) -> io::Result<i16> {
 /// Whether this is a TCP connection that is over: it was reset, it timed out, or both sides have ended it and everything
 /// has arrived.
 pub fn is_dead_tcp(fd: BorrowedFd<'_>) -> bool {
+    let Some(protocol) = tcp_protocol(fd.as_raw_fd()) else { return false };
+    // A hang-up is said of one that both sides have ended while bytes are still on their way, too.
+    let may_be_over = events_now(fd.as_raw_fd(), 0).is_ok_and(|events| events & libc::POLLHUP != 0);
+    may_be_over && (protocol != libc::IPPROTO_TCP || tcp_info(fd).is_none_or(|info| info[0] == TCP_CLOSE))
+}
+
+/// Whether this is a TCP socket.
+pub fn is_tcp(fd: RawFd) -> bool {
+    tcp_protocol(fd).is_some()
+}
+
+fn tcp_protocol(fd: RawFd) -> Option<libc::c_int> {
     let mut protocol: libc::c_int = 0;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: writes at most `len` bytes to an integer.
-    let result = unsafe {
-        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PROTOCOL, (&raw mut protocol).cast(), &raw mut len)
-    };
-    let is_tcp = result == 0 && matches!(protocol, libc::IPPROTO_TCP | libc::IPPROTO_MPTCP);
-    // A hang-up is said of one that both sides have ended while bytes are still on their way, too.
-    let may_be_over = is_tcp && events_now(fd.as_raw_fd(), 0).is_ok_and(|events| events & libc::POLLHUP != 0);
-    may_be_over && (protocol != libc::IPPROTO_TCP || tcp_info(fd).is_none_or(|info| info[0] == TCP_CLOSE))
+    let result =
+        unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL, (&raw mut protocol).cast(), &raw mut len) };
+    (result == 0 && matches!(protocol, libc::IPPROTO_TCP | libc::IPPROTO_MPTCP)).then_some(protocol)
 }
 
 /// The first state of a TCP socket, and its last (`TCP_CLOSE`).
@@ -150,17 +159,21 @@ pub fn has_delivered(fd: BorrowedFd<'_>) -> bool {
     not_sent == 0 && long(ACKED_AT) >= long(SENT_AT).saturating_sub(long(SENT_AGAIN_AT))
 }
 
-/// An epoll instance that is readable while a socket has room, or is over. Unlike a poll of the ring it does not take a peer
-/// that has ended its own direction for that.
-pub fn watch_room(fd: RawFd) -> io::Result<OwnedFd> {
+/// An epoll instance that is readable once a socket gets room, or something else becomes of it; `None` when it has room or
+/// is over. Unlike a poll of the ring it takes neither a peer that has ended its own direction for that, nor, as it only
+/// tells of changes, an error queue that nobody empties.
+pub fn watch_room(fd: RawFd) -> io::Result<Option<OwnedFd>> {
     // SAFETY: no pointers.
     let epoll = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) } as isize)?;
     // SAFETY: a fresh descriptor that nobody else knows.
     let epoll = unsafe { OwnedFd::from_raw_fd(epoll as RawFd) };
-    let mut event = libc::epoll_event { events: libc::EPOLLOUT as u32, u64: 0 };
+    let mut event = libc::epoll_event { events: (libc::EPOLLOUT | libc::EPOLLET) as u32, u64: 0 };
     // SAFETY: one event to read.
     check(unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) } as isize)?;
-    Ok(epoll)
+    // SAFETY: room for one event; it does not wait.
+    let told = check(unsafe { libc::epoll_wait(epoll.as_raw_fd(), &raw mut event, 1, 0) } as isize)?;
+    let is_over = told > 0 && event.events & (libc::EPOLLOUT | libc::EPOLLHUP) as u32 != 0;
+    Ok((!is_over).then_some(epoll))
 }
 
 /// In a child of fork(2) that was made by a thread of the runtime, and cannot go on there: ends it with the status of a
@@ -288,6 +301,15 @@ fn sigpipe_set() -> libc::sigset_t {
     unsafe { libc::sigaddset(set.as_mut_ptr(), libc::SIGPIPE) };
     // SAFETY: initialised above.
     unsafe { set.assume_init() }
+}
+
+/// Has close(2) of a socket return at once. What is not sent then is sent afterwards, as without `SO_LINGER`.
+pub fn stop_lingering(fd: BorrowedFd<'_>) {
+    let linger = libc::linger { l_onoff: 0, l_linger: 0 };
+    let len = size_of_val(&linger) as libc::socklen_t;
+    let value = (&raw const linger).cast();
+    // SAFETY: reads one structure; the descriptor is open while borrowed. Where it fails the close waits.
+    unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, value, len) };
 }
 
 /// The kernel's number of the calling thread.

@@ -306,7 +306,11 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let guard = context::with(|cx| cx.jobs.begin());
+    let guard = context::with(|cx| {
+        // Another thread of the parent may have held the lock as it forked.
+        cx.driver.assert_same_process();
+        cx.jobs.begin()
+    });
     let future = async move {
         let _guard = guard;
         job()

@@ -121,11 +121,12 @@ impl Duplex {
         side.homed = true;
     }
 
-    /// The home begins to give up the reading direction, unless somebody holds it: holds it meanwhile.
+    /// The home begins to give up the reading direction, unless somebody holds it: holds it meanwhile. Who has asked the home
+    /// for that, and may not get through to it any more, holds it for the home.
     pub(crate) fn begin_move(&self) -> bool {
         let mut side = self.side(Direction::Read);
         if side.held {
-            return false;
+            return side.asked;
         }
         (side.held, side.asked) = (true, true);
         true

@@ -19,6 +19,9 @@ use crate::wake::{self, Arrival};
 /// How long one wait for cancelled operations lasts before the cancelling is repeated.
 const ROUND: Duration = Duration::from_millis(20);
 
+/// Visits without any time left in which the kernel may take no request to cancel.
+const VISITS_BOUND: u32 = 100;
+
 /// `limit` is for everything, `jobs_limit` for the jobs on the blocking pool.
 pub(super) fn shutdown(cx: &Context, limit: Duration, jobs_limit: Duration) -> usize {
     wake::unregister(cx.id());
@@ -115,6 +118,7 @@ fn receive(cx: &Context, arrival: Arrival<TaskRef>) {
 
 fn drain(cx: &Context, deadline: Instant) {
     let mut asked = false;
+    let mut visits = 0;
     loop {
         if let Some(panic) = cx.driver.act() {
             drop_quietly(panic);
@@ -131,24 +135,28 @@ fn drain(cx: &Context, deadline: Instant) {
         // left what can be cancelled at once still is.
         let comes = asked && cx.driver.last_reaped() > 0;
         let now = Instant::now();
-        if asked && !comes && now >= deadline {
+        if (asked || visits >= VISITS_BOUND) && !comes && now >= deadline {
             return;
         }
-        if !asked {
+        if visits == 0 {
             cx.driver.cancel_each();
-        } else if !comes {
+            asked = !cx.driver.has_cancels();
+        } else if asked && !comes {
             cx.driver.cancel_the_rest();
         }
-        asked = true;
         let until = cx.clock.ns((now + ROUND).min(deadline));
         let wait = match sys::monotonic_ns() {
             now_ns if now_ns < until => Wait::Until { deadline_ns: until, now_ns },
             _ => Wait::No,
         };
+        let before = cx.driver.counters.submissions.get();
         if cx.driver.visit(wait, |waker| cell::wake_home(cx, waker)).is_err() {
             // A ring that cannot be entered cannot be drained: what is in flight is leaked.
             return;
         }
+        // The kernel may be too short of memory, or too busy, to take anything just now.
+        asked |= cx.driver.counters.submissions.get() > before;
+        visits += 1;
     }
 }
 

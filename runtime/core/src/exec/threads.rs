@@ -60,11 +60,17 @@ impl Default for Staffing {
     }
 }
 
+/// Beyond any machine, and so many places can be kept.
+const MAX_THREADS: usize = 65_536;
+
 impl Staffing {
     pub(super) fn check(&self) -> io::Result<()> {
         let invalid = |text| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         if self.threads == Threads::Exactly(0) {
             return invalid("a runtime has at least one thread");
+        }
+        if matches!(self.threads, Threads::Exactly(count) if count > MAX_THREADS) {
+            return invalid("a runtime has at most 65536 threads, and is best with one for each core");
         }
         if self.name.contains('\0') {
             return invalid("the name of a thread cannot have a NUL in it");
@@ -119,7 +125,7 @@ pub(super) fn confine_workers(cx: &Context) {
 ///
 /// Settings for [`run`](Self::run), and for the threads that [`spawn_on`](super::spawn_on) starts.
 impl Builder {
-    /// How many threads there are: a number, or [`Threads::Auto`], which is the default.
+    /// How many threads there are: a number from 1 to 65536, or [`Threads::Auto`], which is the default.
     ///
     /// [`run`](Self::run) starts them all. [`build`](Self::build) makes the calling thread the first; the others are
     /// started when they are first used.

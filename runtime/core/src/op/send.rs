@@ -44,9 +44,8 @@ unsafe impl<B: IoBuf, F: Origin> Op for Send<B, F> {
     }
 
     fn orphan(self, cqe: Cqe) {
-        let skip = self.skip;
         let (result, _buf, mut origin) = self.complete(cqe);
-        keep_send_failure(&mut origin, result, 0, skip);
+        keep_failure(&mut origin, result);
     }
 }
 
@@ -54,19 +53,6 @@ unsafe impl<B: IoBuf, F: Origin> Op for Send<B, F> {
 pub(super) fn keep_failure<F: Origin>(origin: &mut F, result: io::Result<usize>) {
     if let Err(error) = result {
         origin.keep_error(error.raw_os_error().unwrap_or(libc::EIO));
-    }
-}
-
-/// As [`keep_failure`], of one that was to send `enough` bytes behind a part of `skip`. With `MSG_WAITALL` the kernel
-/// returns the count of what was sent when a reset ends it, and says EPIPE to the next: it tells the reset to nobody.
-pub(super) fn keep_send_failure<F: Origin>(origin: &mut F, result: io::Result<usize>, enough: usize, skip: usize) {
-    let may_hide = match &result {
-        Ok(n) => *n < enough,
-        Err(error) => skip > 0 && error.raw_os_error() == Some(libc::EPIPE),
-    };
-    keep_failure(origin, result);
-    if may_hide {
-        origin.keep_short_write();
     }
 }
 

@@ -8,7 +8,7 @@ use io_uring::{opcode, squeue, types};
 use std::io;
 
 use super::read::MAX_BYTES;
-use super::send::keep_send_failure;
+use super::send::keep_failure;
 use super::{Cqe, Kind, Notified};
 use crate::buf::{self, IoBuf};
 use crate::fd::Origin;
@@ -101,9 +101,7 @@ unsafe impl<B: IoBuf, F: Origin> Notified for SendZc<B, F> {
         let origin = unsafe { &mut *origin }.take();
         // Wakes whoever waits for the direction, and comes last: that may end this very operation.
         if let Some(mut origin) = origin {
-            // SAFETY: as above.
-            let skip = unsafe { (*this).skip };
-            keep_zc_failure(&mut origin, result, enough, skip);
+            keep_zc_failure(&mut origin, result, enough);
         }
     }
 
@@ -113,18 +111,24 @@ unsafe impl<B: IoBuf, F: Origin> Notified for SendZc<B, F> {
     }
 
     fn orphan(self, cqe: Cqe) {
-        let (enough, skip) = (self.enough, self.skip);
+        let enough = self.enough;
         if let Sent { result, origin: Some(mut origin), .. } = self.complete(cqe) {
-            keep_zc_failure(&mut origin, result, enough, skip);
+            keep_zc_failure(&mut origin, result, enough);
         }
     }
 }
 
-/// As [`keep_send_failure`]; that zero-copy is not to be had here is nothing that a later write has to hear of, since a
-/// plain one may do.
-fn keep_zc_failure<F: Origin>(origin: &mut F, result: io::Result<usize>, enough: u32, skip: usize) {
+/// Keeps what an orphan of `enough` bytes has ended with. When a reset ends it with `MSG_WAITALL` the
+/// kernel returns the count of what was sent, and says EPIPE to the next one: it tells the reset to nobody. That zero-copy is
+/// not to be had here is nothing that a later write has to hear of, since a plain one may do.
+fn keep_zc_failure<F: Origin>(origin: &mut F, result: io::Result<usize>, enough: u32) {
     let is_about_zero_copy = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP));
-    if !result.as_ref().is_err_and(is_about_zero_copy) {
-        keep_send_failure(origin, result, enough as usize, skip);
+    if result.as_ref().is_err_and(is_about_zero_copy) {
+        return;
+    }
+    let may_hide = result.as_ref().is_ok_and(|&n| n < enough as usize);
+    keep_failure(origin, result);
+    if may_hide {
+        origin.keep_short_write();
     }
 }

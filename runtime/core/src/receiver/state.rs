@@ -154,6 +154,16 @@ impl Receiver {
         drop(self.waker.replace(Some(waker)));
     }
 
+    /// Has the task woken when there is something.
+    #[inline]
+    pub(super) fn wait(&self, cx: &Context, task: &Task<'_>) {
+        self.set_waker(cx, task.waker());
+        // Foreign code may have visited the ring.
+        if self.queue.bytes() > 0 || self.end.get() != End::Open {
+            task.waker().wake_by_ref();
+        }
+    }
+
     pub(super) fn take_waker(&self) -> Option<Waker> {
         self.waker.take()
     }
@@ -184,11 +194,7 @@ impl Receiver {
         if let Err(error) = self.arm(cx) {
             return Poll::Ready(Err(error));
         }
-        self.set_waker(cx, task.waker());
-        // Cloning a waker may have visited the ring.
-        if self.queue.bytes() > 0 || self.end.get() != End::Open {
-            task.waker().wake_by_ref();
-        }
+        self.wait(cx, task);
         Poll::Pending
     }
 
@@ -201,10 +207,7 @@ impl Receiver {
             self.end.set(End::failed(error.raw_os_error().unwrap_or(libc::ECANCELED)));
             return Poll::Ready(());
         }
-        self.set_waker(cx, task.waker());
-        if self.queue.bytes() > 0 || self.end.get() != End::Open {
-            task.waker().wake_by_ref();
-        }
+        self.wait(cx, task);
         Poll::Pending
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread::{JoinHandle, ThreadId};
 
 use runtime::op::{Cqe, Kind, Op, opcode, squeue, types};
@@ -216,4 +216,35 @@ unsafe impl<F: FnMut(Cqe) + 'static> runtime::op::Multi for PollMany<F> {
     fn item(&mut self, cqe: Cqe) {
         (self.item)(cqe);
     }
+}
+
+/// A waker that runs `f` as it is cloned for the first time, and is `inner` otherwise.
+pub(crate) fn waker_with_clone(inner: Waker, f: impl FnOnce() + 'static) -> Waker {
+    type Hook = std::cell::Cell<Option<Box<dyn FnOnce()>>>;
+    struct Odd {
+        inner: Waker,
+        hook: Hook,
+    }
+    fn raw(odd: Odd) -> RawWaker {
+        RawWaker::new(Box::into_raw(Box::new(odd)).cast_const().cast(), &VTABLE)
+    }
+    // SAFETY: each pointer is a box of its own, made by `raw` and given up by `wake` or `drop`; on one thread.
+    static VTABLE: RawWakerVTable = RawWakerVTable::new(
+        |at| {
+            // SAFETY: as above.
+            let odd = unsafe { &*at.cast::<Odd>() };
+            if let Some(hook) = odd.hook.take() {
+                hook();
+            }
+            raw(Odd { inner: odd.inner.clone(), hook: Hook::new(None) })
+        },
+        // SAFETY: as above.
+        |at| unsafe { Box::from_raw(at.cast_mut().cast::<Odd>()) }.inner.wake(),
+        // SAFETY: as above.
+        |at| unsafe { &*at.cast::<Odd>() }.inner.wake_by_ref(),
+        // SAFETY: as above.
+        |at| drop(unsafe { Box::from_raw(at.cast_mut().cast::<Odd>()) }),
+    );
+    // SAFETY: the functions above keep what `RawWakerVTable` asks for, on this thread, which is where tests use it.
+    unsafe { Waker::from_raw(raw(Odd { inner, hook: Hook::new(Some(Box::new(f))) })) }
 }

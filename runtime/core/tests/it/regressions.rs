@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use runtime::net::TcpStream;
 use runtime::op::{Cqe, Kind, Multi, opcode, squeue, stand, types};
 use runtime::pipe::pipe;
 use runtime::task::yield_now;
@@ -15,7 +16,7 @@ use runtime::time::{sleep, timeout};
 use runtime::{Builder, Runtime};
 use runtime_core::op::read::{NO_OFFSET, Read};
 
-use crate::kit::{poll_once, raw_pipe, std_end};
+use crate::kit::{poll_once, poll_with, raw_pipe, std_end, waker, waker_with_clone};
 use crate::raw::StuckPage;
 use crate::support::{in_child, scaled, watchdog};
 
@@ -241,5 +242,41 @@ fn a_look_at_readiness_is_no_error_under_a_storm_of_signals() {
             done.store(true, Ordering::Relaxed);
             assert_eq!(failed, 0);
         });
+    });
+}
+
+#[test]
+fn a_waker_whose_clone_visits_the_ring_costs_a_receive_no_wake() {
+    let _watchdog = watchdog(LIMIT);
+    Runtime::new().unwrap().block_on(async {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let connect = async || {
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            (stream, listener.accept().unwrap().0)
+        };
+        let ((stream, mut peer), (other, _other_peer)) = (connect().await, connect().await);
+        // Both receive ahead.
+        assert!(timeout(ms(5), other.recv()).await.is_err());
+        peer.write_all(b"first").unwrap();
+        assert_eq!(stream.recv().await.unwrap()[..], *b"first");
+        sleep(ms(5)).await;
+        let mut recv = Box::pin(stream.recv());
+        let arrive = move || {
+            peer.write_all(b"second").unwrap();
+            // Ends the other's receive, and takes what else came to the ring.
+            let _ = other.into_std();
+        };
+        let woken = Rc::new(Cell::new(false));
+        let told = Rc::clone(&woken);
+        let waker = waker_with_clone(waker(move || told.set(true)), arrive);
+        assert!(poll_with(&mut recv, &waker).is_pending());
+        for _ in 0..100 {
+            if !woken.get() {
+                sleep(ms(10)).await;
+            }
+        }
+        assert!(woken.get(), "the bytes are there, and nobody is woken");
+        let data = recv.await;
+        assert_eq!(data.unwrap()[..], *b"second");
     });
 }

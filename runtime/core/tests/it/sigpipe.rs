@@ -119,7 +119,9 @@ fn writes_of_every_shape_to_a_peer_that_is_gone_kill_no_program_with_the_default
                 let mut peer = listener.accept().unwrap().0;
                 peer.write_all(&[1; 100_000]).unwrap();
                 let error = way.run(&source, &forsaken().await).await.unwrap_err();
-                assert_eq!(error.error.kind(), ErrorKind::BrokenPipe);
+                // Whichever of its directions is told first.
+                let kind = error.error.kind();
+                assert!(matches!(kind, ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{error}");
             }
         });
     });

@@ -180,7 +180,12 @@ fn a_group_cannot_be_started_or_nested_where_it_would_block() {
 #[test]
 fn nonsense_is_refused_before_anything_starts() {
     let never = |_: Handle| -> std::future::Ready<io::Result<()>> { panic!("no body runs") };
-    for builder in [Builder::new().threads(0), Builder::new().name("a\0b"), Builder::new().entries(0)] {
+    for builder in [
+        Builder::new().threads(0),
+        Builder::new().threads(usize::MAX),
+        Builder::new().name("a\0b"),
+        Builder::new().entries(0),
+    ] {
         assert_eq!(builder.run(never).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{builder:?}");
         assert_eq!(builder.build().unwrap_err().kind(), io::ErrorKind::InvalidInput, "{builder:?}");
     }
