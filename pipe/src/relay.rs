@@ -278,10 +278,7 @@ impl Relay {
     async fn pass_on<R: Source, W: Sink>(&self, from: R, to: W, moved: &Cell<u64>) -> io::Result<()> {
         let mut pair = Pair::acquire(from.source(), to.sink()).await?;
         self.stream(&mut pair, moved).await?;
-        drop(pair);
-        if from.source().what == What::Socket && from.source().duplex.was_reset() {
-            // The kernel tells it once, perhaps to a write of the other direction, and then says that the stream has ended:
-            // passed on as that, what was cut off would look whole.
+        if from.source().was_reset() {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
         if to.sink().what == What::Socket {
@@ -291,6 +288,8 @@ impl Relay {
                 result => result?,
             }
         }
+        // The direction is held until here: nobody else's write is cut in the middle.
+        drop(pair);
         drop(to);
         Ok(())
     }

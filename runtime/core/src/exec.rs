@@ -33,7 +33,7 @@ use crate::cell;
 use crate::context::{self, Context};
 use crate::cpus;
 use crate::crew::{Crew, Limits, Way};
-use crate::driver::{drop_quietly, keep_first};
+use crate::driver::keep_first;
 use crate::metrics::Metrics;
 use crate::pool;
 use crate::ring::{Look, Setup, Wait};
