@@ -46,6 +46,18 @@ async fn write(stream: TcpStream, how: How) -> TcpStream {
     stream
 }
 
+/// Everything is stuck: nothing happens any more.
+async fn quiet() {
+    let mut enters = 0;
+    let mut quiet = 0;
+    until("all wait", secs(10), || {
+        let before = std::mem::replace(&mut enters, runtime::metrics().enters);
+        quiet = if enters - before <= 2 { quiet + 1 } else { 0 };
+        quiet > 50
+    })
+    .await;
+}
+
 fn workers() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     tasks.filter(|task| name(task.as_ref().unwrap()).starts_with("iou-wrk")).count()
@@ -72,15 +84,7 @@ fn a_peer_that_has_ended_its_direction_and_does_not_read_costs_no_worker_and_no_
                         writes.push(runtime::spawn(write(stream, how)));
                         peers.push(peer);
                     }
-                    // All are stuck: nothing happens any more.
-                    let mut enters = 0;
-                    let mut quiet = 0;
-                    until("all wait", secs(10), || {
-                        let before = std::mem::replace(&mut enters, runtime::metrics().enters);
-                        quiet = if enters - before <= 2 { quiet + 1 } else { 0 };
-                        quiet > 50
-                    })
-                    .await;
+                    quiet().await;
                     let before = runtime::metrics();
                     runtime::time::sleep(ms(100)).await;
                     let after = runtime::metrics();
@@ -211,7 +215,7 @@ fn what_lies_in_the_error_queue_costs_a_write_that_waits_no_turns() {
                         peer.shutdown(Shutdown::Write).unwrap();
                     }
                     let write = runtime::spawn(write(stream, how));
-                    runtime::time::sleep(ms(50)).await;
+                    quiet().await;
                     let before = runtime::metrics();
                     runtime::time::sleep(ms(100)).await;
                     let after = runtime::metrics();
