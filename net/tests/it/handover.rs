@@ -9,6 +9,7 @@ use std::task::{Context, Waker};
 
 use runtime::Runtime;
 use runtime::net::TcpStream;
+use runtime::task::yield_now;
 use runtime::testing::tiny;
 use runtime::time::sleep;
 
@@ -403,5 +404,43 @@ fn a_zero_copy_write_that_a_worker_has_is_settled_as_block_on_ends() {
     });
     other.join().unwrap();
     assert!(reading.join().unwrap().ends_with(b"the end"));
+    drop(rt);
+}
+
+#[test]
+fn reads_that_were_dropped_a_turn_before_the_end_of_block_on_are_settled_there() {
+    const COUNT: usize = 100;
+    let (rt, (mut peers, streams)) = {
+        let rt = tiny(2, 2).build().unwrap();
+        let pairs = rt.block_on(async {
+            let (mut peers, mut streams) = (Vec::new(), Vec::new());
+            for _ in 0..COUNT {
+                let (stream, peer) = pair().await;
+                streams.push(stream);
+                peers.push(peer);
+            }
+            let mut reads: Vec<_> = streams.iter().map(|stream| Box::pin(stream.read(vec![0; 16]))).collect();
+            for read in &mut reads {
+                assert!(poll_once(read.as_mut()).await.is_pending());
+            }
+            yield_now().await;
+            drop(reads);
+            // The cancels go in, and not all of what they end comes out.
+            yield_now().await;
+            (peers, streams)
+        });
+        (rt, pairs)
+    };
+    for peer in &mut peers {
+        peer.write_all(b"hello").unwrap();
+    }
+    let other = std::thread::spawn(move || {
+        run(secs(20), async {
+            for stream in &streams {
+                assert_eq!(within(secs(5), "a read", stream.read(vec![0; 16])).await.0.unwrap(), 5);
+            }
+        });
+    });
+    other.join().unwrap();
     drop(rt);
 }

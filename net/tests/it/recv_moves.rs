@@ -317,3 +317,30 @@ fn a_stream_that_is_handed_over_as_the_last_thing_of_a_block_on_is_given_up() {
         drop(rt);
     }
 }
+
+#[test]
+fn who_waits_without_a_task_for_a_stream_of_another_thread_is_woken_as_that_ends_its_block_on() {
+    let (to, from) = std::sync::mpsc::channel::<TcpStream>();
+    let (asked, wait) = std::sync::mpsc::channel();
+    let other = std::thread::spawn(move || {
+        let stream = from.recv().unwrap();
+        // The waker is the one of `block_on`, which is nobody's task.
+        run(secs(20), async {
+            let mut next = Box::pin(stream.recv());
+            assert!(poll_once(next.as_mut()).await.is_pending());
+            asked.send(()).unwrap();
+            within(secs(5), "the end of the stream", next).await.unwrap().len()
+        })
+    });
+    let rt = Runtime::new().unwrap();
+    rt.block_on(async {
+        let (stream, peer) = pair().await;
+        drop(peer);
+        // Nothing receives ahead any more, but this is still the stream's home.
+        assert!(stream.recv().await.unwrap().is_empty());
+        to.send(stream).unwrap();
+        wait.recv().unwrap();
+    });
+    assert_eq!(other.join().unwrap(), 0);
+    drop(rt);
+}

@@ -63,6 +63,8 @@ pub(crate) struct Driver {
     answers: Cell<u64>,
     /// Visits that the kernel refused.
     refused: Cell<u64>,
+    /// Some operation may be in flight whose future is gone.
+    may_have_orphans: Cell<bool>,
     /// Says whether this is a child of fork(2).
     process: &'static AtomicU32,
     /// Memory that the kernel picks from for receives; set up by the first one.
@@ -85,6 +87,7 @@ impl Driver {
             last_reaped: Cell::new(0),
             answers: Cell::new(0),
             refused: Cell::new(0),
+            may_have_orphans: Cell::new(false),
             process: sys::process_word(),
             pool: Pool::new(pool),
             counters: Counters::new(),
@@ -272,6 +275,7 @@ impl Driver {
             // SAFETY: settled.
             State::Settled => unsafe { self.slots.finish(slot) },
             State::Flying if sys::is_same_process(self.process) => {
+                self.may_have_orphans.set(true);
                 if slot.behaviour().is_cancellable() {
                     self.cancels.borrow_mut().push(key);
                 }
@@ -614,8 +618,12 @@ impl Driver {
 
     /// Whether the kernel still has operations whose futures are gone.
     pub(crate) fn has_orphans_flying(&self) -> bool {
+        if !self.may_have_orphans.get() {
+            return false;
+        }
         let mut has = false;
         self.slots.for_each_in_use(|slot| has |= slot.is_orphan() && slot.state() == State::Flying);
+        self.may_have_orphans.set(has);
         has
     }
 

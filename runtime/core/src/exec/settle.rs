@@ -41,8 +41,12 @@ fn settle(cx: &Context) {
         fetch(cx);
     }
     cx.move_out();
-    if cx.driver.has_cancels() {
+    if cx.driver.has_cancels() || cx.driver.has_orphans_flying() {
         send_off(cx);
+    }
+    // Whoever waits for one of these streams on another thread may be woken by the act phase.
+    if cx.driver.has_acts() {
+        fetch(cx);
     }
     cx.closes.wait(time::after(CLOSES_LIMIT));
 }

@@ -118,8 +118,10 @@ impl<T: 'static> JoinSet<T> {
     ///
     /// As [`join_next`](Self::join_next).
     pub fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
-        match self.poll_join_next(&mut Task::from_waker(Waker::noop())) {
-            Poll::Ready(joined) => joined,
+        // Whoever waits for the next one keeps its place.
+        let key = self.ended.queue.borrow().front().copied().filter(|&key| self.handles[key].is_finished())?;
+        match self.poll_ended(key, &mut Task::from_waker(Waker::noop())) {
+            Poll::Ready(joined) => Some(joined),
             Poll::Pending => None,
         }
     }
@@ -155,11 +157,15 @@ impl<T: 'static> JoinSet<T> {
             drop(self.ended.waker.replace(Some(task.waker().clone())));
             return Poll::Pending;
         };
-        // The future is gone; its output is there as soon as the task cell has closed.
+        self.poll_ended(key, task).map(Some)
+    }
+
+    /// The future is gone; its output is there as soon as the task cell has closed.
+    fn poll_ended(&mut self, key: usize, task: &mut Task<'_>) -> Poll<Result<T, JoinError>> {
         let result = ready!(Pin::new(&mut self.handles[key]).poll(task));
         self.ended.queue.borrow_mut().pop_front();
         drop(self.handles.remove(key));
-        Poll::Ready(Some(result))
+        Poll::Ready(result)
     }
 
     /// Aborts every task; their errors are still to be joined.

@@ -1,8 +1,8 @@
 //! What a `JoinSet` promises: outputs in the order of ends, errors told, nothing lost when it is dropped or waited for in
 //! part.
 
-use std::cell::Cell;
-use std::future::pending;
+use std::cell::{Cell, RefCell};
+use std::future::{pending, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -233,5 +233,24 @@ fn a_waker_that_panics_ends_neither_the_process_nor_the_task() {
                 Err(error) => assert!(!ends_well && error.is_panic()),
             }
         }
+    });
+}
+
+#[test]
+fn a_look_for_the_next_one_takes_nobodys_place() {
+    let _watchdog = watchdog(LIMIT);
+    Runtime::new().unwrap().block_on(async {
+        let set = Rc::new(RefCell::new(JoinSet::new()));
+        set.borrow_mut().spawn(async {
+            sleep(Duration::from_millis(20)).await;
+            7
+        });
+        let theirs = Rc::clone(&set);
+        let waiter = spawn(async move { poll_fn(|task| theirs.borrow_mut().poll_join_next(task)).await });
+        yield_now().await;
+        assert!(set.borrow_mut().try_join_next().is_none());
+        let joined = timeout(Duration::from_secs(5), waiter).await.expect("it is woken").unwrap();
+        assert_eq!(joined.unwrap().unwrap(), 7);
+        assert!(set.borrow_mut().try_join_next().is_none());
     });
 }
