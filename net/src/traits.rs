@@ -13,6 +13,7 @@ use runtime_core::io::{AsyncRead, AsyncWrite};
 
 use crate::tcp::split::{OwnedReadHalf, OwnedWriteHalf};
 use crate::tcp::stream::TcpStream;
+use crate::unix::stream::UnixStream;
 
 macro_rules! reads {
     ($($(#[$doc:meta])? $for:ty => $type:ty;)*) => {$(
@@ -76,6 +77,9 @@ reads! {
     TcpStream => TcpStream;
     /// One stream, used from several places: reads are carried out one after the other.
     &TcpStream => TcpStream;
+    UnixStream => UnixStream;
+    /// One stream, used from several places: reads are carried out one after the other.
+    &UnixStream => UnixStream;
     OwnedReadHalf => OwnedReadHalf;
     &OwnedReadHalf => OwnedReadHalf;
 }
@@ -85,10 +89,18 @@ writes! {
     TcpStream => TcpStream, end_writing;
     /// One stream, used from several places: writes are carried out one after the other.
     &TcpStream => TcpStream, end_writing;
+    /// Nothing is held back, so `flush` has nothing to do. `shutdown` ends the writing direction.
+    UnixStream => UnixStream, end_unix_writing;
+    /// One stream, used from several places: writes are carried out one after the other.
+    &UnixStream => UnixStream, end_unix_writing;
     OwnedWriteHalf => OwnedWriteHalf, OwnedWriteHalf::shutdown;
     &OwnedWriteHalf => OwnedWriteHalf, OwnedWriteHalf::shutdown;
 }
 
 async fn end_writing(stream: &TcpStream) -> io::Result<()> {
+    stream.shutdown(Shutdown::Write).await
+}
+
+async fn end_unix_writing(stream: &UnixStream) -> io::Result<()> {
     stream.shutdown(Shutdown::Write).await
 }

@@ -124,7 +124,7 @@ impl TcpStream {
     pub fn into_std(self) -> Result<std::net::TcpStream, InUseError> {
         match receiver::into_fd(self.duplex) {
             Ok(fd) => Ok(fd.into()),
-            Err(duplex) => Err(InUseError { stream: Self::from_duplex(duplex) }),
+            Err(duplex) => Err(InUseError::new(Self::from_duplex(duplex))),
         }
     }
 
@@ -619,27 +619,31 @@ pub(crate) fn lingers(fd: &OwnedFd) -> bool {
 
 /// The stream is still in use; see [`TcpStream::into_std`].
 #[derive(Debug)]
-pub struct InUseError {
-    stream: TcpStream,
+pub struct InUseError<S = TcpStream> {
+    stream: S,
 }
 
-impl InUseError {
+impl<S> InUseError<S> {
+    pub(crate) fn new(stream: S) -> Self {
+        Self { stream }
+    }
+
     /// The stream, unchanged.
-    pub fn into_inner(self) -> TcpStream {
+    pub fn into_inner(self) -> S {
         self.stream
     }
 }
 
-impl fmt::Display for InUseError {
+impl<S> fmt::Display for InUseError<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the stream is in use by an operation, or holds what one has left: bytes or an error that the next read or write returns")
     }
 }
 
-impl std::error::Error for InUseError {}
+impl<S: fmt::Debug> std::error::Error for InUseError<S> {}
 
-impl From<InUseError> for io::Error {
-    fn from(error: InUseError) -> Self {
+impl<S> From<InUseError<S>> for io::Error {
+    fn from(error: InUseError<S>) -> Self {
         // The stream is not `Sync`, so it cannot travel inside.
         Self::new(io::ErrorKind::ResourceBusy, error.to_string())
     }

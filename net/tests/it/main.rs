@@ -29,4 +29,5 @@ mod regressions;
 mod resets;
 mod shards;
 mod stream;
+mod unix;
 mod vectored;

@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -326,9 +326,7 @@ fn unix_sockets_are_relayed_like_those_of_tcp() {
                 let end = || {
                     let (ours, theirs) = UnixStream::pair().unwrap();
                     ours.set_nonblocking(nonblocking).unwrap();
-                    // Only the family differs, which nothing that is done here asks for.
-                    let ours = std::net::TcpStream::from(OwnedFd::from(ours));
-                    (TcpStream::from_std(ours).unwrap(), theirs)
+                    (runtime::net::UnixStream::from_std(ours).unwrap(), theirs)
                 };
                 let ((a, client), (b, server)) = (end(), end());
                 let (up, down) = (pattern(1, 2_000_003), pattern(2, 700_001));
