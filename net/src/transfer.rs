@@ -14,8 +14,7 @@ use runtime_core::buf::{self, BufResult, IoBuf, IoBufMut};
 use runtime_core::coop;
 use runtime_core::duplex::{Direction, Duplex, Held};
 use runtime_core::fd::Origin;
-use runtime_core::ladder::{ready, room};
-use runtime_core::op::poll_add::POLLIN;
+use runtime_core::ladder::{readable, room};
 use runtime_core::op::recv::RecvVectored;
 use runtime_core::op::send::SendVectored;
 use runtime_core::op::{Kind, Rung};
@@ -26,6 +25,7 @@ pub use receive::Receive;
 pub use transmit::{Transmit, WriteAll};
 
 const MSG_PEEK: i32 = 0x2;
+const MSG_DONTWAIT: i32 = 0x40;
 
 /// What the end of an operation means for the transfer that it is a part of.
 enum Settled {
@@ -98,7 +98,7 @@ pub(crate) async fn read_vectored<B: IoBufMut>(duplex: &Arc<Duplex>, mut bufs: V
         match result {
             Ok(0) => return BufResult(held.take_end(false).map_or(Ok(0), Err), bufs),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = ready(held, POLLIN).await.1,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => held = readable(held).await,
             result => return BufResult(result, bufs),
         }
     }

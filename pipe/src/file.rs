@@ -19,8 +19,7 @@ use runtime_core::coop;
 use runtime_core::duplex::{Direction, Held};
 use runtime_core::ends::{Sink, Source, What};
 use runtime_core::fd::Origin;
-use runtime_core::ladder::{offload, ready};
-use runtime_core::op::poll_add::POLLIN;
+use runtime_core::ladder::{offload, readable};
 use runtime_core::op::read::{NO_OFFSET, Read};
 use runtime_core::op::recv::Recv;
 use runtime_core::op::{Kind, Rung};
@@ -182,7 +181,7 @@ async fn fill(
         };
         match result {
             // A FIFO that had no writer yet.
-            Ok(0) if what == What::Pipe && !is_over(held.as_fd()) => held = ready(held, POLLIN).await.1,
+            Ok(0) if what == What::Pipe && !is_over(held.as_fd()) => held = readable(held).await,
             // Something is there that only a read gets past.
             Ok(0) if !copies && what == What::Socket && !pipes::is_at_end(held.as_fd()) => copies = true,
             Ok(0) => return (held.take_end(false).map_or(Ok(0), Err), held),
@@ -195,10 +194,7 @@ async fn fill(
             // The private pipe is empty, so it is the input; or that has become ready in between.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 coop::count(Kind::Splice, Rung::Reissue);
-                let events;
-                (events, held) = ready(held, POLLIN).await;
-                // It only looks ready, as with something in its error queue: a receive waits there.
-                copies |= what == What::Socket && events.is_ok_and(|events| events & POLLIN as u32 == 0);
+                held = readable(held).await;
             }
             Err(error) => return (Err(error), held),
         }

@@ -23,7 +23,7 @@ use runtime_core::coop;
 use runtime_core::duplex::{Direction, Duplex, Held};
 use runtime_core::ends::{End, Sink, Source, What};
 use runtime_core::fd::{Carry, Origin};
-use runtime_core::ladder::{ready, room};
+use runtime_core::ladder::{readable, room};
 use runtime_core::op::pass::Pass;
 use runtime_core::op::poll_add::{POLLIN, POLLOUT};
 use runtime_core::op::read::{NO_OFFSET, Read};
@@ -518,9 +518,9 @@ impl Pair {
 
     async fn wait_for_input(&mut self) -> io::Result<()> {
         let (from, to) = self.part();
-        let (result, from) = ready(from, POLLIN).await;
-        self.join(from, to, Vec::new()).await?;
-        result.map(drop)
+        // An error of the poll shows itself in what is tried next.
+        let from = readable(from).await;
+        self.join(from, to, Vec::new()).await.map(drop)
     }
 
     /// Writes all of what was taken from the input; an error gives the rest back.

@@ -18,14 +18,15 @@ use runtime_core::buf::{self, BufResult, IoBufMut};
 use runtime_core::coop::{self, Proceed};
 use runtime_core::duplex::{Direction, Duplex, Held};
 use runtime_core::fd::Origin;
-use runtime_core::op::poll_add::{POLLIN, PollAdd};
+use runtime_core::ladder::Arm;
+use runtime_core::op::poll_add::PollAdd;
 use runtime_core::op::recv::Recv;
 use runtime_core::op::{Cqe, Kind, Op, Rung};
 use runtime_core::receiver::{self, Served};
 use runtime_core::submit::Flight;
 use runtime_core::wait::Ticket;
 
-use super::{MSG_PEEK, Settled};
+use super::{MSG_DONTWAIT, MSG_PEEK, Settled};
 
 /// How much a read is to bring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +45,9 @@ impl Extent {
             // Not MSG_WAITALL for the whole: when a reset ends what the kernel has gathered so far, the count hides the
             // error, and the next receive says end of stream. The operation carries the bytes before it instead.
             Self::Some | Self::Whole => 0,
-            Self::Peek => MSG_PEEK,
+            // Nor does it wait in the kernel: an urgent byte that is only looked at ends its poll again and again, until a
+            // worker waits there. The peer could have one started for each connection.
+            Self::Peek => MSG_PEEK | MSG_DONTWAIT,
         }
     }
 }
@@ -69,7 +72,7 @@ pub struct Receive<'a, B: IoBufMut> {
 /// What else a read may wait for.
 enum Rare {
     /// A poll, where the kernel did not wait by itself.
-    Poll(Flight<PollAdd<Held>>),
+    Poll(Flight<PollAdd<Arm<Held>>>),
     /// The standing receive of the stream.
     Standing(Held),
 }
@@ -198,7 +201,14 @@ impl<'a, B: IoBufMut> Receive<'a, B> {
     fn polled(&mut self, task: &mut Task<'_>) -> Poll<BufResult<usize, B>> {
         let held = match self.rare.as_deref_mut() {
             // An error of the poll shows itself in the operation that is tried again.
-            Some(Rare::Poll(poll)) => ready!(poll.poll(task)).1,
+            Some(Rare::Poll(poll)) => {
+                let (events, arm) = ready!(poll.poll(task));
+                self.rare = None;
+                match arm.after(&events) {
+                    Ok(held) => held,
+                    Err(next) => return self.wait_for(next, task),
+                }
+            }
             Some(Rare::Standing(held)) => {
                 ready!(receiver::poll_filled(held, task));
                 let Some(rare) = self.rare.take() else { unreachable!("looked at above") };
@@ -241,13 +251,20 @@ impl<'a, B: IoBufMut> Receive<'a, B> {
         held.keep_data(&buf::bytes(&buf)[..self.at]);
         self.at = buf::fill(&mut buf, &[]);
         coop::count(Kind::PollAdd, Rung::Reissue);
-        match Flight::start_with(task, || PollAdd::new(held, POLLIN)) {
+        self.buf = Some(buf);
+        self.wait_for(Arm::data(held), task)
+    }
+
+    fn wait_for(&mut self, poll: PollAdd<Arm<Held>>, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
+        match Flight::start_with(task, || poll) {
             Ok(poll) => {
                 self.rare = Some(Box::new(Rare::Poll(poll)));
-                self.buf = Some(buf);
                 Poll::Pending
             }
-            Err(_refused) => Poll::Ready(BufResult(Cqe::CANCELED.result().map(|n| n as usize), buf)),
+            Err(_refused) => {
+                let buf = self.buf.take().expect("kept beside it");
+                Poll::Ready(BufResult(Cqe::CANCELED.result().map(|n| n as usize), buf))
+            }
         }
     }
 }

@@ -21,7 +21,7 @@ use std::task::{Context as Task, Poll, ready};
 use runtime_core::buf::{self, BufResult, IoBuf};
 use runtime_core::coop::{self, Proceed};
 use runtime_core::duplex::{Direction, Duplex, Held};
-use runtime_core::ladder::Room;
+use runtime_core::ladder::Arm;
 use runtime_core::op::poll_add::PollAdd;
 use runtime_core::op::send::Send;
 use runtime_core::op::{Cqe, Kind, Op, Rung};
@@ -53,7 +53,7 @@ pub struct Transmit<'a, B: IoBuf> {
     sent: usize,
     flight: Flight<Send<B, Held>>,
     /// Only while there is no room.
-    poll: Option<Box<Flight<PollAdd<Room<Held>>>>>,
+    poll: Option<Box<Flight<PollAdd<Arm<Held>>>>>,
 }
 
 // Nothing in it is pinned: the buffer is moved into the operation's slot.
@@ -164,10 +164,10 @@ impl<'a, B: IoBuf> Transmit<'a, B> {
     #[cold]
     fn arm(&mut self, held: Held, buf: B, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
         coop::count(Kind::PollAdd, Rung::Reissue);
-        self.wait(Room::poll(held), buf, task)
+        self.wait(Arm::room(held), buf, task)
     }
 
-    fn wait(&mut self, room: PollAdd<Room<Held>>, buf: B, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
+    fn wait(&mut self, room: PollAdd<Arm<Held>>, buf: B, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
         match Flight::start_with(task, || room) {
             Ok(poll) => {
                 self.poll = Some(Box::new(poll));

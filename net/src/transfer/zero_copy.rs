@@ -111,7 +111,7 @@ async fn send<B: IoBuf>(duplex: &Arc<Duplex>, mut buf: B, extent: Extent) -> Buf
     let mut sent = 0;
     loop {
         if sys::is_distracting(held.as_fd()) {
-            // The kernel cannot wait for room there, other than on a worker; see `Room`.
+            // The kernel cannot wait for room there, other than on a worker; see `Arm`.
             return send_plain(held, buf, sent, extent).await;
         }
         let op = SendZc::new(held, buf, sent, extent == Extent::Whole, zero_copy, index);

@@ -233,3 +233,38 @@ fn what_lies_in_the_error_queue_costs_a_write_that_waits_no_turns() {
         }
     });
 }
+
+#[test]
+fn reads_that_wait_beside_an_error_queue_or_an_urgent_byte_cost_no_turns() {
+    in_child("half_closed::reads_that_wait_beside_an_error_queue_or_an_urgent_byte_cost_no_turns", secs(60), || {
+        for (is_urgent, is_peek) in [(false, true), (true, true), (false, false), (true, false)] {
+            run(secs(50), async {
+                let (stream, mut peer) = pair().await;
+                if is_urgent {
+                    socket2::SockRef::from(&peer).send_out_of_band(b"!").unwrap();
+                } else {
+                    report_times_of_sends(&stream);
+                    stream.write_all("x").await.0.unwrap();
+                    peer.read_exact(&mut [0]).unwrap();
+                }
+                let read = runtime::spawn(async move {
+                    let len = match is_peek {
+                        true => stream.peek(vec![0; 8]).await.0.unwrap(),
+                        false => stream.read_vectored(vec![vec![0; 4], vec![0; 4]]).await.0.unwrap(),
+                    };
+                    (stream, len)
+                });
+                quiet().await;
+                let before = runtime::metrics();
+                runtime::time::sleep(ms(100)).await;
+                let turns = runtime::metrics().turns - before.turns;
+                let case = (is_urgent, is_peek);
+                assert!(turns <= 20, "{case:?}: {turns} turns");
+                // A vectored read waits in the kernel, which has a worker do it beside an error queue.
+                assert!(!is_peek || workers() == 0, "{case:?}: a kernel worker");
+                peer.write_all(b"five!").unwrap();
+                assert_eq!(within(secs(5), "the read", read).await.unwrap().1, 5, "{case:?}");
+            });
+        }
+    });
+}

@@ -65,6 +65,8 @@ pub(crate) struct Driver {
     refused: Cell<u64>,
     /// Some operation may be in flight whose future is gone.
     may_have_orphans: Cell<bool>,
+    /// Those there were have been waited for in vain.
+    orphan_overdue: Cell<bool>,
     /// Says whether this is a child of fork(2).
     process: &'static AtomicU32,
     /// Memory that the kernel picks from for receives; set up by the first one.
@@ -88,6 +90,7 @@ impl Driver {
             answers: Cell::new(0),
             refused: Cell::new(0),
             may_have_orphans: Cell::new(false),
+            orphan_overdue: Cell::new(false),
             process: sys::process_word(),
             pool: Pool::new(pool),
             counters: Counters::new(),
@@ -276,6 +279,7 @@ impl Driver {
             State::Settled => unsafe { self.slots.finish(slot) },
             State::Flying if sys::is_same_process(self.process) => {
                 self.may_have_orphans.set(true);
+                self.orphan_overdue.set(false);
                 if slot.behaviour().is_cancellable() {
                     self.cancels.borrow_mut().push(key);
                 }
@@ -614,6 +618,15 @@ impl Driver {
             }
         });
         self.orphan_the_rest();
+    }
+
+    /// Whether orphans were waited for in vain, and none has come since.
+    pub(crate) fn is_orphan_overdue(&self) -> bool {
+        self.orphan_overdue.get()
+    }
+
+    pub(crate) fn set_orphan_overdue(&self) {
+        self.orphan_overdue.set(true);
     }
 
     /// Whether the kernel still has operations whose futures are gone.

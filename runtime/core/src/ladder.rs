@@ -1,7 +1,6 @@
 //! The rungs of the ladder that several kinds of I/O climb in the same way.
 //!
-//! Owns the arm rung, a poll of the descriptor, after which the operation is issued again, [`Room`], which it is for writes,
-//! the inline rungs of reads, and the last one, the blocking pool. Knows nothing of what is issued.
+//! Owns the arm rung, a poll of the descriptor, after which the operation is issued again ([`Arm`]), the inline rungs of reads, and the last one, the blocking pool. Knows nothing of what is issued.
 
 pub mod mounts;
 
@@ -84,7 +83,7 @@ pub async fn ready<F: Origin>(origin: F, events: i16) -> (io::Result<u32>, F) {
     submit(PollAdd::new(origin, events)).await
 }
 
-/// Waits until a socket or pipe has room; an error shows itself in what is tried next. See [`Room`].
+/// Waits until a socket or pipe has room; an error shows itself in what is tried next. See [`Arm`].
 ///
 /// # Cancel safety
 ///
@@ -94,53 +93,80 @@ pub async fn ready<F: Origin>(origin: F, events: i16) -> (io::Result<u32>, F) {
 ///
 /// Outside a runtime.
 pub async fn room<F: Origin>(origin: F) -> F {
+    wait(Arm::room(origin)).await
+}
+
+/// Waits until a socket or pipe has data, or has ended; an error shows itself in what is tried next. See [`Arm`].
+///
+/// # Cancel safety
+///
+/// Takes nothing from the descriptor; `origin` is dropped.
+///
+/// # Panics
+///
+/// Outside a runtime.
+pub async fn readable<F: Origin>(origin: F) -> F {
+    wait(Arm::data(origin)).await
+}
+
+#[cold]
+async fn wait<F: Origin>(mut poll: PollAdd<Arm<F>>) -> F {
     coop::count(Kind::PollAdd, Rung::Reissue);
-    let mut poll = Room::poll(origin);
     loop {
-        let (events, room) = submit(poll).await;
-        poll = match room.after(&events) {
+        let (events, arm) = submit(poll).await;
+        poll = match arm.after(&events) {
             Ok(origin) => return origin,
             Err(next) => next,
         };
     }
 }
 
-/// What waits for room to write. The ring's polls always tell that the peer has ended its own direction, which says nothing
-/// of room: so would the kernel's own poll of a send, which would then be tried again and again, and in the end by a worker
-/// that blocks. Such a peer is waited for by way of an epoll instance, and so is one of whose connection something lies in
-/// the error queue, such as time stamps: polls tell of that for as long as nobody fetches it.
+/// What waits for room or data. The ring's polls always tell that the peer has ended its own direction, which says nothing
+/// of room, and of what lies in an error queue, such as time stamps, for as long as nobody fetches it. So would the kernel's
+/// own poll of a send, which would then be tried again and again, and in the end by a worker that blocks. Sockets that do
+/// this are waited for by way of an epoll instance, which tells of changes alone.
 #[derive(Debug)]
-pub struct Room<F> {
+pub struct Arm<F> {
     origin: F,
+    events: i16,
     epoll: Option<OwnedFd>,
 }
 
-impl<F: Origin> Room<F> {
-    /// The first poll.
-    pub fn poll(origin: F) -> PollAdd<Self> {
-        PollAdd::new(Self { origin, epoll: None }, POLLOUT)
+impl<F: Origin> Arm<F> {
+    /// The first poll for room.
+    pub fn room(origin: F) -> PollAdd<Self> {
+        Self::poll(origin, POLLOUT)
+    }
+
+    /// The first poll for data, or the end of it.
+    pub fn data(origin: F) -> PollAdd<Self> {
+        Self::poll(origin, POLLIN)
+    }
+
+    fn poll(origin: F, events: i16) -> PollAdd<Self> {
+        PollAdd::new(Self { origin, events, epoll: None }, events)
     }
 
     /// After a poll: what was waited for, or another one.
-    pub fn after(self, events: &io::Result<u32>) -> Result<F, PollAdd<Self>> {
-        const TOLD: u32 = (libc::POLLOUT | libc::POLLHUP | libc::POLLNVAL) as u32;
+    pub fn after(self, seen: &io::Result<u32>) -> Result<F, PollAdd<Self>> {
         const ERROR: u32 = libc::POLLERR as u32;
+        let told = (self.events | libc::POLLHUP | libc::POLLNVAL) as u32;
         let fd = self.origin.raw_fd();
-        // The error of anything else is one of writing, and lasts.
-        let is_clear = |events: u32| events & TOLD == 0 && (events & ERROR == 0 || sys::is_tcp(fd));
-        if self.epoll.is_some() || !events.as_ref().is_ok_and(|&events| is_clear(events)) {
+        // The error of anything else is one of the operation, and lasts.
+        let is_clear = |seen: u32| seen & told == 0 && (seen & ERROR == 0 || sys::is_tcp(fd));
+        if self.epoll.is_some() || !seen.as_ref().is_ok_and(|&seen| is_clear(seen)) {
             return Ok(self.origin);
         }
-        // Without a descriptor for it the write is tried too early.
-        match sys::watch_room(fd) {
-            Ok(Some(epoll)) => Err(PollAdd::new(Self { origin: self.origin, epoll: Some(epoll) }, POLLIN)),
+        // Without a descriptor for it the operation is tried too early.
+        match sys::watch(fd, self.events) {
+            Ok(Some(epoll)) => Err(PollAdd::new(Self { epoll: Some(epoll), ..self }, POLLIN)),
             Ok(None) | Err(_) => Ok(self.origin),
         }
     }
 }
 
 // SAFETY: both are owned.
-unsafe impl<F: Origin> Origin for Room<F> {
+unsafe impl<F: Origin> Origin for Arm<F> {
     fn raw_fd(&self) -> RawFd {
         self.epoll.as_ref().map_or_else(|| self.origin.raw_fd(), AsRawFd::as_raw_fd)
     }

@@ -159,20 +159,22 @@ pub fn has_delivered(fd: BorrowedFd<'_>) -> bool {
     not_sent == 0 && long(ACKED_AT) >= long(SENT_AT).saturating_sub(long(SENT_AGAIN_AT))
 }
 
-/// An epoll instance that is readable once a socket gets room, or something else becomes of it; `None` when it has room or
-/// is over. Unlike a poll of the ring it takes neither a peer that has ended its own direction for that, nor, as it only
-/// tells of changes, an error queue that nobody empties.
-pub fn watch_room(fd: RawFd) -> io::Result<Option<OwnedFd>> {
+/// An epoll instance that is readable once a socket gets room (`POLLOUT`) or data (`POLLIN`), or something else becomes of
+/// it; `None` when it has, or is over. Unlike a poll of the ring it takes neither a peer that has ended its own direction for
+/// room, nor, as it only tells of changes, an error queue that nobody empties for anything.
+pub fn watch(fd: RawFd, events: i16) -> io::Result<Option<OwnedFd>> {
     // SAFETY: no pointers.
     let epoll = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) } as isize)?;
     // SAFETY: a fresh descriptor that nobody else knows.
     let epoll = unsafe { OwnedFd::from_raw_fd(epoll as RawFd) };
-    let mut event = libc::epoll_event { events: (libc::EPOLLOUT | libc::EPOLLET) as u32, u64: 0 };
+    // The events of both have the same numbers.
+    let events = events as u32;
+    let mut event = libc::epoll_event { events: events | libc::EPOLLET as u32, u64: 0 };
     // SAFETY: one event to read.
     check(unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) } as isize)?;
     // SAFETY: room for one event; it does not wait.
     let told = check(unsafe { libc::epoll_wait(epoll.as_raw_fd(), &raw mut event, 1, 0) } as isize)?;
-    let is_over = told > 0 && event.events & (libc::EPOLLOUT | libc::EPOLLHUP) as u32 != 0;
+    let is_over = told > 0 && event.events & (events | libc::EPOLLHUP as u32) != 0;
     Ok((!is_over).then_some(epoll))
 }
 

@@ -13,7 +13,7 @@ use crate::time;
 /// How long `block_on` waits at its end for files that were dropped and that other threads close.
 const CLOSES_LIMIT: Duration = Duration::from_secs(1);
 /// How long `block_on` waits at its end for operations that were cancelled.
-const ORPHANS_LIMIT: Duration = Duration::from_millis(10);
+const ORPHANS_LIMIT: Duration = Duration::from_secs(1);
 
 /// Does [`settle`] at the end of a `block_on`, whether it returns or panics; not in a child of fork(2), where the ring is
 /// not mapped (ruling 12).
@@ -52,7 +52,8 @@ fn settle(cx: &Context) {
 }
 
 /// On while completions come, of which one enter brings out a few tens; bounded by what was in flight. What a worker of the
-/// kernel has comes a moment later.
+/// kernel has comes a moment later; what does not come within the limit is not waited for again, as with a disk that does not
+/// answer.
 fn send_off(cx: &Context) {
     for _ in 0..=cx.driver.in_flight() {
         visit(cx, Wait::No);
@@ -61,9 +62,9 @@ fn send_off(cx: &Context) {
         }
     }
     let deadline_ns = sys::monotonic_ns() + ORPHANS_LIMIT.as_nanos() as u64;
-    while cx.driver.has_orphans_flying() {
+    while cx.driver.has_orphans_flying() && !cx.driver.is_orphan_overdue() {
         match sys::monotonic_ns() {
-            now_ns if now_ns >= deadline_ns => return,
+            now_ns if now_ns >= deadline_ns => cx.driver.set_orphan_overdue(),
             now_ns => visit(cx, Wait::Until { deadline_ns, now_ns }),
         }
     }
