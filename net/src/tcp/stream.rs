@@ -17,6 +17,7 @@ use runtime_core::op::connect::Connect;
 use runtime_core::op::poll_add::POLLOUT;
 use runtime_core::receiver::{self, Recv, RecvStream};
 use runtime_core::submit::submit;
+use runtime_core::sys;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use super::split::{OwnedReadHalf, OwnedWriteHalf};
@@ -63,6 +64,12 @@ impl TcpStream {
         if lingers {
             stream.duplex.set_slow_close(true);
         }
+        stream
+    }
+
+    fn connected(fd: OwnedFd) -> Self {
+        let stream = Self::new(fd);
+        stream.duplex.set_connected();
         stream
     }
 
@@ -554,14 +561,14 @@ async fn connect_to(addr: SocketAddr) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(addr), kind, Some(Protocol::TCP))?;
     let (result, fd) = submit(Connect::new(socket.into(), addr)).await;
     match result {
-        Ok(()) => Ok(TcpStream::new(fd)),
+        Ok(()) => Ok(TcpStream::connected(fd)),
         // The ring waits for the connection by itself; should a kernel not, the socket says when it is there.
         Err(error) if is_under_way(&error) => {
             let (events, fd) = ready(fd, POLLOUT).await;
             events?;
             match SockRef::from(&fd).take_error()? {
                 Some(error) => Err(error),
-                None => Ok(TcpStream::new(fd)),
+                None => Ok(TcpStream::connected(fd)),
             }
         }
         Err(error) => Err(error),
@@ -607,8 +614,12 @@ impl AsRawFd for TcpStream {
 /// Takes over a connected socket.
 impl From<OwnedFd> for TcpStream {
     fn from(fd: OwnedFd) -> Self {
-        let lingers = lingers(&fd);
-        Self::accepted(fd, lingers)
+        let (lingers, connected) = (lingers(&fd), sys::has_connected(fd.as_raw_fd()));
+        let stream = Self::accepted(fd, lingers);
+        if connected {
+            stream.duplex.set_connected();
+        }
+        stream
     }
 }
 

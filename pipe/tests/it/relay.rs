@@ -304,3 +304,50 @@ fn a_reset_that_only_a_write_is_told_of_is_no_end_of_the_stream() {
         });
     }
 }
+
+#[test]
+fn an_end_that_was_made_elsewhere_is_no_reset() {
+    for by_std in [true, false] {
+        for connects in [true, false] {
+            run(async {
+                const LEN: usize = 2 << 20;
+                let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+                let one = Std::connect(listener.local_addr().unwrap()).unwrap();
+                let other = listener.accept().unwrap().0;
+                let (ours, mut server) = if connects { (one, other) } else { (other, one) };
+                let a = match by_std {
+                    true => {
+                        (&ours).write_all(b"ask").unwrap();
+                        ours.shutdown(Shutdown::Write).unwrap();
+                        TcpStream::from_std(ours).unwrap()
+                    }
+                    false => {
+                        let stream = TcpStream::from_std(ours).unwrap();
+                        stream.write_all("ask").await.0.unwrap();
+                        stream.shutdown(Shutdown::Write).await.unwrap();
+                        TcpStream::from_std(stream.into_std().unwrap()).unwrap()
+                    }
+                };
+                let (b, mut client) = connected().await;
+                let served = std::thread::spawn(move || {
+                    let mut asked = Vec::new();
+                    server.read_to_end(&mut asked).unwrap();
+                    assert_eq!(asked, b"ask");
+                    server.write_all(&vec![7; LEN]).unwrap();
+                });
+                let reading = std::thread::spawn(move || {
+                    // Slow enough for the connection of the server to be over when its end is passed on.
+                    std::thread::sleep(Duration::from_millis(50));
+                    let mut all = Vec::new();
+                    client.read_to_end(&mut all).unwrap();
+                    client.shutdown(Shutdown::Write).unwrap();
+                    all.len()
+                });
+                let relayed = relay(&a, &b).await.unwrap();
+                assert_eq!(relayed.there, LEN as u64);
+                assert_eq!(reading.join().unwrap(), LEN, "by std: {by_std}, connects: {connects}");
+                served.join().unwrap();
+            });
+        }
+    }
+}

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::task::{Context as Task, Poll, RawWaker, RawWakerVTable, Waker};
 
 use crate::context::{self, Context};
-use crate::driver::{Panic, drop_quietly};
+use crate::panics::{Panic, drop_quietly};
 use crate::run_queue::state::{Outcome, State};
 use crate::run_queue::{Ended, Header, NOWHERE, Stage, TaskPtr, TaskRef, Vtable};
 use crate::wake::{Arrival, Door};

@@ -9,7 +9,6 @@
 mod pair;
 mod pieces;
 
-use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::mem;
@@ -21,6 +20,7 @@ use io_uring::{opcode, squeue, types};
 
 use crate::metrics::Counters;
 use crate::op::{Cqe, Kind, Multi, Op, Rung};
+use crate::panics::{Panic, keep_first};
 use crate::pooled::pool::{self, Pool};
 use crate::ring::{Look, Pushed, Ring, Wait};
 use crate::slot::{Advance, Shape, Slot, SlotKey, Slots, State};
@@ -30,9 +30,6 @@ use crate::sys;
 const IGNORED: u64 = u64::MAX;
 /// `user_data` of the poll on the door's eventfd.
 const DOOR: u64 = u64::MAX - 1;
-
-/// A payload of a panic that was held back.
-pub(crate) type Panic = Box<dyn Any + Send>;
 
 #[derive(Debug)]
 enum Act {
@@ -652,23 +649,6 @@ impl Driver {
                 unsafe { self.slots.finish(slot) };
             }
         }
-    }
-}
-
-/// Of several panics the first goes on.
-#[cold]
-pub(crate) fn keep_first(first: &mut Option<Panic>, panic: Panic) {
-    match first {
-        None => *first = Some(panic),
-        Some(_) => drop_quietly(panic),
-    }
-}
-
-/// Drops a panic payload whose own drop may panic.
-pub(crate) fn drop_quietly<T>(value: T) {
-    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
-        // A payload that panics when it is dropped is not dropped twice.
-        mem::forget(again);
     }
 }
 

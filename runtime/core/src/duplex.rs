@@ -65,8 +65,8 @@ pub struct Duplex {
     slow_close: AtomicBool,
     /// Nobody can read any more.
     abandoned: AtomicBool,
-    /// The writing direction was ended here, before the connection was over in any other way.
-    ended: AtomicBool,
+    /// This side of a TCP connection has connected it.
+    connected: AtomicBool,
     /// The home of the reading direction; null without one. Read and changed under the lock of that side only.
     home: AtomicPtr<Home>,
     /// Of the noun's; nothing here.
@@ -101,7 +101,7 @@ impl Duplex {
             sides: Default::default(),
             slow_close: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
+            connected: AtomicBool::new(false),
             home: AtomicPtr::default(),
             note: AtomicU64::new(0),
         })
@@ -135,22 +135,18 @@ impl Duplex {
 
     /// Ends the writing direction of a socket, or both: shutdown(2).
     pub fn shutdown(&self, how: std::net::Shutdown) -> io::Result<()> {
-        let ends = how != std::net::Shutdown::Read && !crate::sys::is_dead_tcp(self.as_fd());
-        // Before the call: a write that it cuts short may be settled on another thread at once.
-        let before = self.ended.fetch_or(ends, Ordering::Relaxed);
-        let result = crate::sys::shutdown(self.as_fd(), how);
-        if result.is_err() {
-            self.ended.store(before, Ordering::Relaxed);
-        }
-        result
+        crate::sys::shutdown(self.as_fd(), how)
     }
 
-    /// Whether this is a TCP connection that ended by a reset, or timed out. A write that our own end has cut short may find
-    /// it over in an orderly way.
+    /// Says that this side of a TCP connection has connected it, which [`was_reset`](Self::was_reset) has to know.
+    pub fn set_connected(&self) {
+        self.connected.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether this is a TCP connection that ended by a reset, or timed out, rather than by the ends of both sides.
     #[cold]
     pub fn was_reset(&self) -> bool {
-        let fd = self.as_fd();
-        crate::sys::is_dead_tcp(fd) && !(self.ended.load(Ordering::Relaxed) && crate::sys::has_delivered(fd))
+        crate::sys::was_reset(self.as_fd().as_raw_fd(), self.connected.load(Ordering::Relaxed))
     }
 
     /// A word for whoever made the duplex, 0 at first: what is known of the descriptor beside its directions.
@@ -671,15 +667,5 @@ mod tests {
         let duplex = duplex.into_fd().unwrap_err();
         assert_eq!(duplex.take_end(false).unwrap().raw_os_error(), Some(libc::ECONNRESET));
         assert!(duplex.into_fd().is_ok(), "told once");
-    }
-
-    #[test]
-    fn a_shutdown_that_fails_ends_nothing() {
-        let duplex = duplex();
-        assert!(duplex.shutdown(std::net::Shutdown::Write).is_err(), "it is no socket");
-        assert!(!duplex.ended.load(Ordering::Relaxed));
-        let duplex = Duplex::new(std::os::unix::net::UnixStream::pair().unwrap().0.into());
-        duplex.shutdown(std::net::Shutdown::Write).unwrap();
-        assert!(duplex.ended.load(Ordering::Relaxed));
     }
 }

@@ -45,6 +45,7 @@ pub mod buf;
 mod cpus;
 pub mod fd;
 mod lock;
+mod panics;
 #[doc(hidden)]
 pub mod sys;
 

@@ -15,6 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::panics::drop_quietly;
 use crate::{cpus, sys};
 
 /// Something to run on a thread that may block.
@@ -191,7 +192,9 @@ impl Pool {
             if let Some(job) = queue.jobs.pop_front() {
                 drop(queue);
                 // A job carries its own panic to whoever waits for it; what still gets here must not cost a thread.
-                let _ = catch_unwind(AssertUnwindSafe(job));
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(job)) {
+                    drop_quietly(panic);
+                }
                 queue = self.lock();
                 continue;
             }

@@ -399,7 +399,7 @@ impl Context {
             self.restore_sigpipe();
         }
         if let Some(panic) = panic {
-            crate::driver::drop_quietly(panic);
+            crate::panics::drop_quietly(panic);
         }
     }
 }

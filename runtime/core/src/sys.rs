@@ -111,52 +111,68 @@ fn events_now(fd: RawFd, events: i16) -> io::Result<i16> {
     }
 }
 
-/// Whether this is a TCP connection that is over: it was reset, it timed out, or both sides have ended it and everything
-/// has arrived.
-pub fn is_dead_tcp(fd: BorrowedFd<'_>) -> bool {
-    let Some(protocol) = tcp_protocol(fd.as_raw_fd()) else { return false };
-    // A hang-up is said of one that both sides have ended while bytes are still on their way, too.
-    let may_be_over = events_now(fd.as_raw_fd(), 0).is_ok_and(|events| events & libc::POLLHUP != 0);
-    may_be_over && (protocol != libc::IPPROTO_TCP || tcp_info(fd).is_none_or(|info| info[0] == TCP_CLOSE))
-}
-
 /// Whether this is a TCP socket.
 pub fn is_tcp(fd: RawFd) -> bool {
-    tcp_protocol(fd).is_some()
-}
-
-fn tcp_protocol(fd: RawFd) -> Option<libc::c_int> {
     let mut protocol: libc::c_int = 0;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: writes at most `len` bytes to an integer.
     let result =
         unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL, (&raw mut protocol).cast(), &raw mut len) };
-    (result == 0 && matches!(protocol, libc::IPPROTO_TCP | libc::IPPROTO_MPTCP)).then_some(protocol)
+    result == 0 && protocol == libc::IPPROTO_TCP
 }
 
-/// The first state of a TCP socket, and its last (`TCP_CLOSE`).
-const TCP_CLOSE: u8 = 7;
+/// What TCP says of a connection (`TCP_INFO`, the fields of 4.18).
+struct TcpState {
+    state: u8,
+    /// Segments that were sent and are not acknowledged.
+    unacked: u32,
+    /// Bytes that are still to be sent.
+    not_sent: u32,
+    /// Numbers of bytes that were acknowledged beyond those that were written: one for an end of ours that has arrived, and
+    /// one for the SYN of whoever has connected.
+    extra: i64,
+}
 
-/// `TCP_INFO`, as far as it is used here (4.18), in the kernel's layout.
-fn tcp_info(fd: BorrowedFd<'_>) -> Option<[u8; 216]> {
+fn tcp_state(fd: RawFd) -> Option<TcpState> {
+    const UNACKED_AT: usize = 24;
+    const ACKED_AT: usize = 120;
+    const NOT_SENT_AT: usize = 144;
+    const SENT_AT: usize = 200;
+    const SENT_AGAIN_AT: usize = 208;
     let mut info = [0_u8; 216];
     let mut len = info.len() as libc::socklen_t;
     let start = info.as_mut_ptr().cast();
-    // SAFETY: writes at most `len` bytes; the descriptor is open while borrowed.
-    let result = unsafe { libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, start, &raw mut len) };
-    (result == 0 && len as usize >= info.len()).then_some(info)
+    // SAFETY: writes at most `len` bytes.
+    let result = unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, start, &raw mut len) };
+    if result != 0 || (len as usize) < info.len() {
+        return None;
+    }
+    let int = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| info[at + i]));
+    let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| info[at + i])) as i64;
+    let extra = long(ACKED_AT) - (long(SENT_AT) - long(SENT_AGAIN_AT));
+    Some(TcpState { state: info[0], unacked: int(UNACKED_AT), not_sent: int(NOT_SENT_AT), extra })
 }
 
-/// Whether everything that was written to a TCP connection has been sent and acknowledged.
-pub fn has_delivered(fd: BorrowedFd<'_>) -> bool {
-    const NOT_SENT_AT: usize = 144;
-    const ACKED_AT: usize = 120;
-    const SENT_AT: usize = 200;
-    const SENT_AGAIN_AT: usize = 208;
-    let Some(info) = tcp_info(fd) else { return false };
-    let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| info[at + i]));
-    let not_sent = u32::from_ne_bytes(std::array::from_fn(|i| info[NOT_SENT_AT + i]));
-    not_sent == 0 && long(ACKED_AT) >= long(SENT_AT).saturating_sub(long(SENT_AGAIN_AT))
+/// Whether this is a TCP connection that is over, and not because both sides have ended it and our end has arrived: it was
+/// reset, or timed out. `connected` says that it was this side that connected.
+pub fn was_reset(fd: RawFd, connected: bool) -> bool {
+    const CLOSED: u8 = 7;
+    is_tcp(fd)
+        && tcp_state(fd).is_some_and(|tcp| {
+            let has_ended = tcp.not_sent == 0 && tcp.extra >= 1 + i64::from(connected);
+            tcp.state == CLOSED && !has_ended
+        })
+}
+
+/// Whether this side has connected a TCP connection that is open on it, as far as the kernel's counts tell.
+pub fn has_connected(fd: RawFd) -> bool {
+    const ESTABLISHED: u8 = 1;
+    const PEER_ENDED: u8 = 8;
+    is_tcp(fd)
+        && tcp_state(fd).is_some_and(|tcp| {
+            let is_open = matches!(tcp.state, ESTABLISHED | PEER_ENDED);
+            is_open && (tcp.unacked, tcp.not_sent, tcp.extra) == (0, 0, 1)
+        })
 }
 
 /// An epoll instance that is readable once a socket gets room (`POLLOUT`) or data (`POLLIN`), or something else becomes of

@@ -17,7 +17,7 @@ use std::task::{Context as Task, Poll, ready};
 
 use crate::cell;
 use crate::context::{self, Context};
-use crate::driver::Panic;
+use crate::panics::Panic;
 use crate::pool;
 use crate::run_queue::TaskRef;
 use crate::run_queue::state::Outcome;

@@ -13,7 +13,7 @@ use std::{
 /// The modules at the root of `runtime-core`, lowest layer first. A module may use its own submodules and whatever stands
 /// in a *lower* layer; neighbours in one layer do not know each other. Move a name here when the design moves.
 const LAYERS: &[&[&str]] = &[
-    &["buf", "cpus", "fd", "lock", "sys"],
+    &["buf", "cpus", "fd", "lock", "panics", "sys"],
     &["pooled", "gift"],
     &["op"],
     &["ring", "slot", "wake", "spin", "time_queue", "wait", "pool", "metrics"],

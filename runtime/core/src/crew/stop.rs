@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use crate::driver::keep_first;
+use crate::panics::keep_first;
 use crate::wait::{Ticket, WaitList};
 
 /// A token that is stopped once and for all.

@@ -24,7 +24,7 @@ use super::threads::{SLACK, Staffing};
 use super::{Builder, Handle};
 use crate::context;
 use crate::crew::{Crew, Leftovers, Way};
-use crate::driver::{Panic, drop_quietly};
+use crate::panics::{Panic, drop_quietly};
 use crate::sys;
 use crate::time;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{fetch, visit};
 use crate::context::Context;
-use crate::driver::drop_quietly;
+use crate::panics::drop_quietly;
 use crate::ring::Wait;
 use crate::sys;
 use crate::time;

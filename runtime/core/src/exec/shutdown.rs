@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::KeepSigpipe;
 use crate::cell;
 use crate::context::{self, Context};
-use crate::driver::drop_quietly;
+use crate::panics::drop_quietly;
 use crate::ring::Wait;
 use crate::run_queue::TaskRef;
 use crate::sys;

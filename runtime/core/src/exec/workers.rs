@@ -10,7 +10,7 @@ use std::sync::{Arc, mpsc};
 use super::{Builder, Runtime};
 use crate::cpus::Cpus;
 use crate::crew::{Crew, Leftovers, Staff, Way, Worker};
-use crate::driver::drop_quietly;
+use crate::panics::drop_quietly;
 use crate::sys;
 
 /// How the threads of a runtime are started.

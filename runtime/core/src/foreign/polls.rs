@@ -31,10 +31,10 @@ use std::task::{Context as Task, Poll, Waker};
 use io_uring::{opcode, squeue, types};
 
 use crate::context;
-use crate::driver::{Panic, keep_first};
 use crate::duplex::Direction;
 use crate::lock::{Lock, LockGuard};
 use crate::op::{Cqe, Kind, Multi};
+use crate::panics::{Panic, keep_first};
 use crate::slot::SlotKey;
 use crate::submit::abandon;
 use crate::task;

@@ -1,8 +1,11 @@
 //! Threads that work for a runtime: the blocking pool's, which are bounded, named and let go, and the kernel's.
 
 use std::collections::HashSet;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use runtime::testing::io_workers;
@@ -214,4 +217,33 @@ fn the_kernels_workers_are_bounded_as_asked() {
     })
     .join()
     .unwrap();
+}
+
+#[test]
+fn what_a_waker_throws_costs_the_pool_no_thread() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            if !std::thread::panicking() {
+                panic!("a payload that panics as it is dropped");
+            }
+        }
+    }
+    struct Bad;
+    impl Wake for Bad {
+        fn wake(self: Arc<Self>) {
+            std::panic::panic_any(Bomb);
+        }
+    }
+    in_child("workers::what_a_waker_throws_costs_the_pool_no_thread", LIMIT, || {
+        Builder::new().blocking_threads(1).build().unwrap().block_on(async {
+            for n in 0..3 {
+                let mut job = spawn_blocking(|| std::thread::sleep(Duration::from_millis(20)));
+                let bad = Waker::from(Arc::new(Bad));
+                assert!(Pin::new(&mut job).poll(&mut Context::from_waker(&bad)).is_pending());
+                let next = timeout(Duration::from_secs(5), spawn_blocking(move || n)).await;
+                assert_eq!(next.expect("a thread is left").unwrap(), n);
+            }
+        });
+    });
 }
