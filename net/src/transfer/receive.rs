@@ -12,7 +12,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as Task, Poll, ready};
+use std::task::{Context as Task, Poll, Waker, ready};
 
 use runtime_core::buf::{self, BufResult, IoBufMut};
 use runtime_core::coop::{self, Proceed};
@@ -23,7 +23,7 @@ use runtime_core::op::poll_add::PollAdd;
 use runtime_core::op::recv::Recv;
 use runtime_core::op::{Cqe, Kind, Op, Rung};
 use runtime_core::receiver::{self, Served};
-use runtime_core::submit::Flight;
+use runtime_core::submit::{Flight, waker_of};
 use runtime_core::wait::Ticket;
 
 use super::{MSG_DONTWAIT, MSG_PEEK, Settled};
@@ -77,6 +77,35 @@ enum Rare {
     Standing(Held),
 }
 
+/// A direction, and a buffer with bytes of it, while foreign code runs: given back should that panic.
+struct InHand<B: IoBufMut> {
+    /// There until they are taken out.
+    parts: Option<(Held, B)>,
+    at: usize,
+}
+
+impl<B: IoBufMut> InHand<B> {
+    fn new(held: Held, buf: B, at: usize) -> Self {
+        Self { parts: Some((held, buf)), at }
+    }
+
+    fn held(&mut self) -> &mut Held {
+        &mut self.parts.as_mut().expect("not taken out yet").0
+    }
+
+    fn into_parts(mut self) -> (Held, B) {
+        self.parts.take().expect("taken out once")
+    }
+}
+
+impl<B: IoBufMut> Drop for InHand<B> {
+    fn drop(&mut self) {
+        if let Some((mut held, buf)) = self.parts.take() {
+            held.give_back(&buf::bytes(&buf)[..self.at]);
+        }
+    }
+}
+
 // Nothing in it is pinned: the buffer is moved into the operation's slot.
 impl<B: IoBufMut> Unpin for Receive<'_, B> {}
 
@@ -96,9 +125,9 @@ impl<'a, B: IoBufMut> Receive<'a, B> {
     }
 
     #[inline(always)]
-    fn start(&mut self, held: Held, buf: B, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
+    fn start(&mut self, held: Held, buf: B, waker: Waker) -> Poll<BufResult<usize, B>> {
         let (at, flags) = (self.at, self.extent.flags());
-        match Flight::start_with(task, || Recv::new(held, buf, at, flags)) {
+        match Flight::start_by(waker, || Recv::new(held, buf, at, flags)) {
             Ok(flight) => {
                 self.flight = flight;
                 Poll::Pending
@@ -156,7 +185,10 @@ impl<'a, B: IoBufMut> Receive<'a, B> {
 
     #[cold]
     fn start_again(&mut self, held: Held, buf: B, task: &Task<'_>) -> Poll<BufResult<usize, B>> {
-        self.start(held, buf, task)
+        let in_hand = InHand::new(held, buf, self.at);
+        let waker = waker_of(task);
+        let (held, buf) = in_hand.into_parts();
+        self.start(held, buf, waker)
     }
 
     /// An operation ended with an error, or with a part of what is wanted.
@@ -187,8 +219,10 @@ impl<'a, B: IoBufMut> Receive<'a, B> {
     }
 
     /// The standing receive has nothing yet.
-    fn wait(&mut self, mut held: Held, buf: B, task: &mut Task<'_>) -> Poll<BufResult<usize, B>> {
-        let ready = receiver::poll_filled(&mut held, task).is_ready();
+    fn wait(&mut self, held: Held, buf: B, task: &mut Task<'_>) -> Poll<BufResult<usize, B>> {
+        let mut in_hand = InHand::new(held, buf, self.at);
+        let ready = receiver::poll_filled(in_hand.held(), task).is_ready();
+        let (held, buf) = in_hand.into_parts();
         self.rare = Some(Box::new(Rare::Standing(held)));
         self.buf = Some(buf);
         if ready {
@@ -293,7 +327,7 @@ impl<B: IoBufMut> Future for Receive<'_, B> {
             && let Some(hold) = this.duplex.try_hold(Direction::Read)
         {
             let buf = this.buf.take().expect(POLLED_AGAIN);
-            return this.start(hold.keep(), buf, task);
+            return this.start(hold.keep(), buf, waker_of(task));
         }
         this.acquire(task)
     }

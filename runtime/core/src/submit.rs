@@ -7,7 +7,7 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::rc::Weak;
-use std::task::{self, Poll};
+use std::task::{self, Poll, Waker};
 
 use crate::cell;
 use crate::context::{self, Context};
@@ -70,8 +70,10 @@ impl<O: Op> Future for Submit<O> {
                 Poll::Ready(output)
             }
             State::Created(_) => {
+                // Cloning it may panic: what the operation holds is seen to then as the future is dropped.
+                let waker = waker_of(task);
                 let State::Created(op) = std::mem::replace(&mut this.state, State::Done) else { unreachable!() };
-                match Flight::start_with(task, || op) {
+                match Flight::start_by(waker, || op) {
                     Ok(flight) => {
                         this.state = State::Flying(flight);
                         Poll::Pending
@@ -82,6 +84,29 @@ impl<O: Op> Future for Submit<O> {
             State::Done => panic!("an operation's future must not be polled after it completed"),
         }
     }
+}
+
+impl<O: Op> Drop for Submit<O> {
+    #[inline]
+    fn drop(&mut self) {
+        if matches!(self.state, State::Created(_))
+            && let State::Created(op) = std::mem::replace(&mut self.state, State::Done)
+        {
+            // It may hold bytes that were taken from somewhere.
+            op.orphan(Cqe::CANCELED);
+        }
+    }
+}
+
+/// The waker for an operation of the task that is being polled. Cloning one may panic.
+///
+/// # Panics
+///
+/// Outside a runtime.
+#[inline(always)]
+pub fn waker_of(task: &task::Context<'_>) -> Waker {
+    // SAFETY: not kept beyond this call.
+    cell::home_waker(unsafe { context::borrow() }, task.waker())
 }
 
 /// An operation that was started: what is left of a [`Submit`] after its first poll, for futures that keep the
@@ -112,9 +137,18 @@ impl<O: Op> Flight<O> {
     /// Outside a runtime.
     #[inline(always)]
     pub fn start_with<F: FnOnce() -> O>(task: &task::Context<'_>, make: F) -> Result<Self, F> {
+        Self::start_by(waker_of(task), make)
+    }
+
+    /// As [`start_with`](Self::start_with), with the task's [`waker_of`], which may have panicked before.
+    ///
+    /// # Panics
+    ///
+    /// Outside a runtime.
+    #[inline(always)]
+    pub fn start_by<F: FnOnce() -> O>(waker: Waker, make: F) -> Result<Self, F> {
         // SAFETY: not kept beyond this call.
         let cx = unsafe { context::borrow() };
-        let waker = cell::home_waker(cx, task.waker());
         let slot = cx.driver.submit(make, waker)?;
         Ok(Self::of(cx, slot))
     }

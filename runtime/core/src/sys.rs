@@ -159,7 +159,7 @@ pub fn was_reset(fd: RawFd, connected: bool) -> bool {
     const CLOSED: u8 = 7;
     is_tcp(fd)
         && tcp_state(fd).is_some_and(|tcp| {
-            let has_ended = tcp.not_sent == 0 && tcp.extra >= 1 + i64::from(connected);
+            let has_ended = tcp.not_sent == 0 && tcp.extra > i64::from(connected);
             tcp.state == CLOSED && !has_ended
         })
 }

@@ -280,3 +280,45 @@ fn a_waker_whose_clone_visits_the_ring_costs_a_receive_no_wake() {
         assert_eq!(data.unwrap()[..], *b"second");
     });
 }
+
+#[test]
+fn a_waker_that_panics_as_it_is_cloned_costs_no_byte_that_was_taken() {
+    async fn drive<F: Future>(future: F) {
+        let mut future = Box::pin(future);
+        assert!(poll_with(&mut future, std::task::Waker::noop()).is_pending());
+        sleep(ms(10)).await;
+        let bad = waker_with_clone(std::task::Waker::noop().clone(), || panic!("a clone that panics"));
+        let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| poll_with(&mut future, &bad)));
+        assert!(polled.is_err());
+    }
+    let _watchdog = watchdog(LIMIT);
+    Runtime::new().unwrap().block_on(async {
+        for how in ["exact", "standing", "splice", "pipe"] {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let mut peer = listener.accept().unwrap().0;
+            if how == "standing" {
+                peer.write_all(b"x").unwrap();
+                assert_eq!(stream.recv().await.unwrap().len(), 1);
+            }
+            let (tx, rx) = pipe().unwrap();
+            if how == "pipe" {
+                tx.write_all("hello").await.0.unwrap();
+                drive(rx.read_exact(vec![0; 10])).await;
+                tx.write_all(" world").await.0.unwrap();
+                assert_eq!(rx.read_exact(vec![0; 11]).await.1, b"hello world");
+                continue;
+            }
+            peer.write_all(b"hello").unwrap();
+            if how == "splice" {
+                while tx.try_write(vec![0; 4096]).0.is_ok() {}
+                drive(runtime::pipe::splice(&stream, &tx, 100)).await;
+            } else {
+                drive(stream.read_exact(vec![0; 10])).await;
+            }
+            peer.write_all(b" world").unwrap();
+            let all = timeout(ms(5000), stream.read_exact(vec![0; 11])).await.expect("nothing is missing");
+            assert_eq!(all.1, b"hello world", "{how}");
+        }
+    });
+}
