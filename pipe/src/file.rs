@@ -12,7 +12,7 @@
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use runtime_core::coop;
@@ -20,6 +20,7 @@ use runtime_core::duplex::{Direction, Held};
 use runtime_core::ends::{Sink, Source, What};
 use runtime_core::fd::Origin;
 use runtime_core::ladder::{offload, readable};
+use runtime_core::op::poll_add::POLLIN;
 use runtime_core::op::read::{NO_OFFSET, Read};
 use runtime_core::op::recv::Recv;
 use runtime_core::op::{Kind, Rung};
@@ -155,7 +156,7 @@ async fn fill(
     transit: &Transit,
     len: usize,
 ) -> (io::Result<usize>, Held) {
-    let mut data = Vec::new();
+    let (mut data, mut stuck) = (Vec::new(), 0);
     if !held.is_clean() {
         data.reserve_exact(len.min(COPY_BYTES));
         match serve(&mut held, &mut data, 0, false, what) {
@@ -193,8 +194,14 @@ async fn fill(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             // The private pipe is empty, so it is the input; or that has become ready in between.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                coop::count(Kind::Splice, Rung::Reissue);
-                held = readable(held).await;
+                if sys::is_ready(held.as_fd().as_raw_fd(), POLLIN).unwrap_or(false) {
+                    // Or there is something in front that only a read gets past.
+                    stuck += 1;
+                    copies |= stuck > 2;
+                } else {
+                    coop::count(Kind::Splice, Rung::Reissue);
+                    held = readable(held).await;
+                }
             }
             Err(error) => return (Err(error), held),
         }

@@ -87,6 +87,7 @@ pub async fn splice<I: Source + ?Sized, O: Sink + ?Sized>(input: &I, output: &O,
         return Ok(0);
     }
     let (from, to) = (input.source(), output.sink());
+    refuse(from, to)?;
     if let Some(n) = at_once(from, to, Kind::Splice, |from, to| pipes::splice(from, to, len)) {
         return Ok(n);
     }
@@ -109,6 +110,7 @@ pub async fn splice_all<I: Source + ?Sized, O: Sink + ?Sized>(input: &I, output:
         coop::nothing_to_do().await;
         return Ok(0);
     }
+    refuse(input.source(), output.sink())?;
     let mut pair = Pair::acquire(input.source(), output.sink()).await?;
     let mut moved = 0;
     while moved < len {
@@ -154,7 +156,7 @@ pub async fn tee<I: Source + ?Sized, O: Sink + ?Sized>(input: &I, output: &O, le
 }
 
 /// The inline rung of a write, where the output does not block; `None` when there is nothing to be said yet.
-fn write_inline(to: &Held, what: What, data: &[u8]) -> Option<io::Result<usize>> {
+pub(crate) fn write_inline(to: &Held, what: What, data: &[u8]) -> Option<io::Result<usize>> {
     let (kind, result) = match what {
         What::Socket => (Kind::Send, sys::send(to.as_fd(), data)),
         What::Pipe if is_ours(to.duplex()) => (Kind::Write, pipes::write(to.as_fd(), data)),
@@ -167,6 +169,15 @@ fn write_inline(to: &Held, what: What, data: &[u8]) -> Option<io::Result<usize>>
             Some(result)
         }
     }
+}
+
+/// The kernel's error of a splice without any pipe, which bytes that a dropped read has left, or copying, must not hide.
+fn refuse(from: End<'_>, to: End<'_>) -> io::Result<()> {
+    if from.what == What::Pipe || to.what == What::Pipe {
+        return Ok(());
+    }
+    // Asked for its error alone.
+    pipes::splice(from.duplex.as_fd(), to.duplex.as_fd(), 1).map(drop)
 }
 
 /// Counts bytes that have gone out.
@@ -300,6 +311,13 @@ impl Pair {
         self.held.as_mut().expect("between operations both are here")
     }
 
+    /// Two ends of one pipe: the kernel's error, which what a dropped read has left must not hide.
+    fn check_pipes(&mut self) -> io::Result<()> {
+        let are_pipes = self.from == What::Pipe && self.to == What::Pipe;
+        let (from, to) = self.held();
+        if are_pipes && !from.is_clean() { pipes::check_ends(from.as_fd(), to.as_fd()) } else { Ok(()) }
+    }
+
     /// Whether one of the two is a pipe, so that a splice needs no other.
     pub(crate) fn is_direct(&self) -> bool {
         self.from == What::Pipe || self.to == What::Pipe
@@ -358,6 +376,7 @@ impl Pair {
     /// Some bytes, 0 at the end; `moved` counts them as they go.
     pub(crate) async fn step(&mut self, len: usize, moved: &Cell<u64>) -> io::Result<usize> {
         let mut stuck = 0;
+        self.check_pipes()?;
         if let Some(result) = self.serve(len, moved).await {
             return result;
         }
@@ -392,6 +411,7 @@ impl Pair {
 
     async fn tee(&mut self, len: usize) -> io::Result<usize> {
         let mut stuck = 0;
+        self.check_pipes()?;
         let (from, _) = self.held();
         if !from.is_clean() {
             // What was given back comes first, and is left where it is.

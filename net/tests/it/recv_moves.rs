@@ -344,3 +344,83 @@ fn who_waits_without_a_task_for_a_stream_of_another_thread_is_woken_as_that_ends
     assert_eq!(other.join().unwrap(), 0);
     drop(rt);
 }
+
+#[test]
+fn streams_that_are_wanted_elsewhere_a_turn_before_the_end_of_block_on_are_all_given_up() {
+    const COUNT: usize = 200;
+    let (to, from) = std::sync::mpsc::channel::<Vec<TcpStream>>();
+    let (asked, wait) = std::sync::mpsc::channel();
+    let other = std::thread::spawn(move || {
+        let streams = from.recv().unwrap();
+        run(secs(30), async {
+            let mut reads: Vec<_> = streams.iter().map(|stream| Box::pin(stream.read(vec![0; 16]))).collect();
+            for read in &mut reads {
+                assert!(poll_once(read.as_mut()).await.is_pending());
+            }
+            asked.send(()).unwrap();
+            for read in reads {
+                assert_eq!(within(secs(5), "what arrives later", read).await.0.unwrap(), 5);
+            }
+        });
+    });
+    let rt = Runtime::new().unwrap();
+    let mut peers = rt.block_on(async {
+        let (mut streams, mut peers) = (Vec::new(), Vec::new());
+        for _ in 0..COUNT {
+            let (stream, mut peer) = pair().await;
+            peer.write_all(b"x").unwrap();
+            assert_eq!(stream.recv().await.unwrap().len(), 1);
+            streams.push(stream);
+            peers.push(peer);
+        }
+        to.send(streams).unwrap();
+        wait.recv().unwrap();
+        // They are asked for, and not all of them have been let go.
+        yield_now().await;
+        peers
+    });
+    for peer in &mut peers {
+        peer.write_all(b"hello").unwrap();
+    }
+    other.join().unwrap();
+    drop(rt);
+}
+
+#[test]
+fn a_waker_that_panics_at_the_end_of_block_on_keeps_no_stream_from_leaving() {
+    struct Bad;
+    impl std::task::Wake for Bad {
+        fn wake(self: std::sync::Arc<Self>) {
+            panic!("somebody else's waker");
+        }
+    }
+    in_child("recv_moves::a_waker_that_panics_at_the_end_of_block_on_keeps_no_stream_from_leaving", secs(30), || {
+        let (to, from) = std::sync::mpsc::channel::<TcpStream>();
+        let other = std::thread::spawn(move || {
+            let stream = from.recv().unwrap();
+            run(secs(20), async { within(secs(5), "what was received", stream.recv()).await.unwrap().to_vec() })
+        });
+        let rt = Runtime::new().unwrap();
+        let keep = std::cell::RefCell::new(None);
+        let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            rt.block_on(async {
+                let (stream, mut peer) = pair().await;
+                peer.write_all(b"one").unwrap();
+                assert_eq!(stream.recv().await.unwrap()[..], *b"one");
+                peer.write_all(b"two").unwrap();
+                runtime::time::sleep(ms(10)).await;
+                let bufs: &'static _ = Box::leak(Box::new(runtime::io::FixedBufs::new(1, 1).unwrap()));
+                let lease = bufs.lease().await;
+                let mut waits = Box::pin(bufs.lease());
+                let bad = std::task::Waker::from(std::sync::Arc::new(Bad));
+                assert!(waits.as_mut().poll(&mut std::task::Context::from_waker(&bad)).is_pending());
+                to.send(stream).unwrap();
+                drop(lease);
+                *keep.borrow_mut() = Some((waits, peer));
+            });
+        }));
+        assert!(told.is_err(), "the waker's panic is told");
+        assert_eq!(other.join().unwrap(), b"two");
+        drop((keep, rt));
+    });
+}

@@ -55,6 +55,19 @@ fn a_socket_that_only_looks_ready_costs_a_splice_into_a_file_no_turns() {
 }
 
 #[test]
+fn a_splice_into_a_file_passes_over_an_urgent_byte() {
+    run(async {
+        let (stream, mut peer) = connected().await;
+        socket2::SockRef::from(&peer).send_out_of_band(b"!").unwrap();
+        peer.write_all(b"data").unwrap();
+        runtime::time::sleep(Duration::from_millis(5)).await;
+        let target = file(b"");
+        let spliced = timeout(Duration::from_secs(5), splice_to_file(&stream, &target, Some(0), 100)).await;
+        assert_eq!(spliced.expect("the data is there").unwrap(), 4);
+    });
+}
+
+#[test]
 fn an_input_that_only_looks_ready_is_tried_by_a_timer_and_then_copied() {
     run(async {
         for round in 0..3 {
@@ -343,6 +356,37 @@ fn unix_sockets_are_relayed_like_those_of_tcp() {
                 assert_eq!((relayed.there, relayed.back), (up.len() as u64, down.len() as u64));
                 assert!(client.join().unwrap() == down && server.join().unwrap() == up, "{way:?}, {nonblocking}");
             }
+        }
+    });
+}
+
+#[test]
+fn an_urgent_byte_in_front_of_the_end_resets_nothing() {
+    run(async {
+        const LEN: usize = 2 << 20;
+        for to_file in [false, true] {
+            let (stream, mut peer) = connected().await;
+            peer.write_all(b"data").unwrap();
+            socket2::SockRef::from(&peer).send_out_of_band(b"!").unwrap();
+            peer.shutdown(Shutdown::Write).unwrap();
+            runtime::time::sleep(Duration::from_millis(5)).await;
+            if to_file {
+                let target = file(b"");
+                while splice_to_file(&stream, &target, None, 100).await.unwrap() > 0 {}
+            } else {
+                let (tx, rx) = pipe().unwrap();
+                assert_eq!(splice_all(&stream, &tx, u64::MAX).await.unwrap(), 4);
+                assert_eq!(rx.read_exact(vec![0; 4]).await.1, b"data");
+            }
+            let reading = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(50));
+                let mut all = Vec::new();
+                peer.read_to_end(&mut all).unwrap();
+                all.len()
+            });
+            stream.write_all(vec![7; LEN]).await.0.unwrap();
+            drop(stream);
+            assert_eq!(reading.join().unwrap(), LEN, "to a file: {to_file}");
         }
     });
 }

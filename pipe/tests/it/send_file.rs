@@ -6,14 +6,15 @@ use std::net::{Shutdown, TcpListener};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use runtime::net::TcpStream;
 use runtime::op::{Kind, Rung};
-use runtime::pipe::{pipe, send_file};
+use runtime::pipe::{pipe, send_file, splice_from_file};
 use runtime::time::timeout;
 
-use super::support::{in_child, threads};
+use super::support::{Rng, in_child, threads};
 use super::{SIGPIPE, pattern, poll_once, read_all, run, signals};
 
 async fn connected() -> (TcpStream, std::net::TcpStream) {
@@ -220,5 +221,51 @@ fn a_client_that_is_gone_is_an_error_and_no_signal() {
             assert_eq!(error.kind(), ErrorKind::BrokenPipe);
             assert_eq!(signals("SigPnd:") & SIGPIPE, 0);
         });
+    });
+}
+
+#[test]
+fn a_file_that_is_sent_by_halves_to_a_blocking_socket_arrives_once() {
+    run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut peer = listener.accept().unwrap().0;
+        let all = pattern(7, 8 << 20);
+        let mut source = file(&all);
+        source.seek(SeekFrom::Start(0)).unwrap();
+        // In blocking mode, as std makes them.
+        let stream = TcpStream::from_std(ours).unwrap();
+        let reading = std::thread::spawn(move || {
+            let mut seen = Vec::new();
+            peer.read_to_end(&mut seen).unwrap();
+            seen
+        });
+        let mut rng = Rng(3);
+        let mut dropped = 0;
+        loop {
+            let mut moving = Box::pin(splice_from_file(&source, None, &stream, 10_000));
+            let mut over = None;
+            // Given up after one poll, or two, or not at all.
+            for _ in 0..rng.below(4) {
+                if let Poll::Ready(moved) = poll_once(moving.as_mut()).await {
+                    over = Some(moved.unwrap());
+                    break;
+                }
+                runtime::task::yield_now().await;
+                if rng.below(3) == 0 {
+                    over = Some(moving.as_mut().await.unwrap());
+                    break;
+                }
+            }
+            if over == Some(0) {
+                break;
+            }
+            dropped += usize::from(over.is_none());
+        }
+        assert!(dropped > 50, "{dropped}");
+        drop(stream);
+        let seen = reading.join().unwrap();
+        let first = seen.iter().zip(&all).position(|(a, b)| a != b);
+        assert!(seen == all, "{} of {} bytes, the first wrong one at {first:?}", seen.len(), all.len());
     });
 }

@@ -458,3 +458,41 @@ fn a_copied_splice_takes_no_more_than_it_was_asked_for() {
         assert!(stream.read_exact(vec![0; 60_000]).await.1 == all[100_000..], "the rest is for others");
     });
 }
+
+#[test]
+fn what_cannot_be_spliced_is_the_kernels_error_whatever_is_there() {
+    run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        for nonblocking in [true, false] {
+            let sockets = || {
+                let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                ours.set_nonblocking(nonblocking).unwrap();
+                (TcpStream::from_std(ours).unwrap(), listener.accept().unwrap().0)
+            };
+            let ((from, mut peer), (to, mut other)) = (sockets(), sockets());
+            {
+                let mut read = Box::pin(from.read(vec![0; 9]));
+                assert!(poll_once(read.as_mut()).await.is_pending());
+                peer.write_all(b"hello").unwrap();
+                runtime::time::sleep(Duration::from_millis(5)).await;
+            }
+            runtime::time::sleep(Duration::from_millis(5)).await;
+            assert_eq!(splice(&from, &to, 9).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+            assert_eq!(splice_all(&from, &to, 9).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+            assert_eq!(from.read(vec![0; 9]).await.0.unwrap(), 5, "nothing was moved");
+            other.set_nonblocking(true).unwrap();
+            assert_eq!(other.read(&mut [0; 9]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        }
+        let (tx, rx) = pipe().unwrap();
+        {
+            let mut read = Box::pin(rx.read(vec![0; 9]));
+            assert!(poll_once(read.as_mut()).await.is_pending());
+            tx.write_all("hello").await.0.unwrap();
+            runtime::time::sleep(Duration::from_millis(5)).await;
+        }
+        runtime::time::sleep(Duration::from_millis(5)).await;
+        assert_eq!(splice(&rx, &tx, 9).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(tee(&rx, &tx, 9).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(rx.read(vec![0; 9]).await.1, b"hello");
+    });
+}

@@ -86,6 +86,8 @@ pub(crate) trait Resident {
     fn leave(self: Rc<Self>);
     /// The same, if nobody here is waiting for it.
     fn leave_if_idle(self: Rc<Self>);
+    /// It is giving everything up, and the kernel has not let go yet.
+    fn is_leaving(&self) -> bool;
     /// The runtime has ended: gives everything up now.
     fn end(self: Rc<Self>);
 }
@@ -152,6 +154,11 @@ impl Context {
         for resident in residents {
             resident.leave_if_idle();
         }
+    }
+
+    /// Whether some of them are giving up what they have and wait for the kernel.
+    pub(crate) fn has_leaving(&self) -> bool {
+        self.residents.borrow().iter().any(|(_, resident)| resident.is_leaving())
     }
 
     /// A task is about to be polled.

@@ -299,6 +299,7 @@ impl Driver {
 
     /// Asks the kernel to end an operation early; it completes in any case.
     pub(crate) fn cancel(&self, key: SlotKey) {
+        self.orphan_overdue.set(false);
         if self.slots.get(key).is_some_and(|slot| slot.state() == State::Flying) {
             self.cancels.borrow_mut().push(key);
         }

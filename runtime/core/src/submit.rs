@@ -70,12 +70,12 @@ impl<O: Op> Future for Submit<O> {
                 Poll::Ready(output)
             }
             State::Created(_) => {
-                // Cloning it may panic: what the operation holds is seen to then as the future is dropped.
+                let unsent = Unsent(&mut this.state);
                 let waker = waker_of(task);
-                let State::Created(op) = std::mem::replace(&mut this.state, State::Done) else { unreachable!() };
+                let State::Created(op) = std::mem::replace(unsent.0, State::Done) else { unreachable!() };
                 match Flight::start_by(waker, || op) {
                     Ok(flight) => {
-                        this.state = State::Flying(flight);
+                        *unsent.0 = State::Flying(flight);
                         Poll::Pending
                     }
                     Err(make) => Poll::Ready(make().complete(Cqe::CANCELED)),
@@ -86,13 +86,16 @@ impl<O: Op> Future for Submit<O> {
     }
 }
 
-impl<O: Op> Drop for Submit<O> {
+/// An operation that is about to be sent, while the waker is cloned: should that panic it is given up as an orphan, since it
+/// may hold bytes that were taken from somewhere.
+struct Unsent<'a, O: Op>(&'a mut State<O>);
+
+impl<O: Op> Drop for Unsent<'_, O> {
     #[inline]
     fn drop(&mut self) {
-        if matches!(self.state, State::Created(_))
-            && let State::Created(op) = std::mem::replace(&mut self.state, State::Done)
+        if matches!(self.0, State::Created(_))
+            && let State::Created(op) = std::mem::replace(self.0, State::Done)
         {
-            // It may hold bytes that were taken from somewhere.
             op.orphan(Cqe::CANCELED);
         }
     }

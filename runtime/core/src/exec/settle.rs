@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use super::{fetch, visit};
 use crate::context::Context;
-use crate::panics::drop_quietly;
+use crate::panics::{Panic, drop_quietly, keep_first};
 use crate::ring::Wait;
 use crate::sys;
+use crate::task;
 use crate::time;
 
 /// How long `block_on` waits at its end for files that were dropped and that other threads close.
@@ -35,37 +36,55 @@ impl Drop for Settled<'_> {
 }
 
 /// What was cancelled meanwhile is sent off and settled, what was received ahead is given to its streams, which may go
-/// elsewhere now, and files that were dropped are closed: there may be no next turn.
+/// elsewhere now, and files that were dropped are closed: there may be no next turn. What a waker throws costs none of this,
+/// and goes on afterwards.
 fn settle(cx: &Context) {
-    if cx.driver.has_acts() {
-        fetch(cx);
-    }
+    let mut first = None;
+    act(cx, &mut first);
     cx.move_out();
-    if cx.driver.has_cancels() || cx.driver.has_orphans_flying() {
-        send_off(cx);
+    if cx.driver.has_cancels() || is_leaving(cx) {
+        send_off(cx, &mut first);
     }
     // Whoever waits for one of these streams on another thread may be woken by the act phase.
-    if cx.driver.has_acts() {
-        fetch(cx);
-    }
+    act(cx, &mut first);
     cx.closes.wait(time::after(CLOSES_LIMIT));
+    task::resume(first);
+}
+
+fn contained(first: &mut Option<Panic>, f: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
+        keep_first(first, panic);
+    }
+}
+
+fn act(cx: &Context, first: &mut Option<Panic>) {
+    if cx.driver.has_acts() {
+        contained(first, || fetch(cx));
+    }
+}
+
+/// Whether the kernel still has what nobody here waits for: operations whose futures are gone, receives of streams that are
+/// wanted elsewhere.
+fn is_leaving(cx: &Context) -> bool {
+    cx.driver.has_orphans_flying() || cx.has_leaving()
 }
 
 /// On while completions come, of which one enter brings out a few tens; bounded by what was in flight. What a worker of the
 /// kernel has comes a moment later; what does not come within the limit is not waited for again, as with a disk that does not
 /// answer.
-fn send_off(cx: &Context) {
+fn send_off(cx: &Context, first: &mut Option<Panic>) {
+    let refused = cx.driver.refused();
     for _ in 0..=cx.driver.in_flight() {
-        visit(cx, Wait::No);
-        if cx.driver.last_reaped() == 0 {
+        contained(first, || visit(cx, Wait::No));
+        if cx.driver.last_reaped() == 0 || cx.driver.refused() > refused {
             break;
         }
     }
     let deadline_ns = sys::monotonic_ns() + ORPHANS_LIMIT.as_nanos() as u64;
-    while cx.driver.has_orphans_flying() && !cx.driver.is_orphan_overdue() {
+    while is_leaving(cx) && !cx.driver.is_orphan_overdue() && cx.driver.refused() == refused {
         match sys::monotonic_ns() {
             now_ns if now_ns >= deadline_ns => cx.driver.set_orphan_overdue(),
-            now_ns => visit(cx, Wait::Until { deadline_ns, now_ns }),
+            now_ns => contained(first, || visit(cx, Wait::Until { deadline_ns, now_ns })),
         }
     }
 }

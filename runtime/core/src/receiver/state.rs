@@ -447,6 +447,10 @@ impl Resident for Receiver {
         }
     }
 
+    fn is_leaving(&self) -> bool {
+        self.leaving.get() && !self.gone.get()
+    }
+
     fn end(self: Rc<Self>) {
         // SAFETY: as above.
         let cx = unsafe { crate::context::borrow() };

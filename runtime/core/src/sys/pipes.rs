@@ -38,10 +38,13 @@ pub fn splice(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: usize) -> io::Resul
 #[cold]
 pub fn is_at_end(socket: BorrowedFd<'_>) -> bool {
     let mut byte = 0_u8;
-    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-    // SAFETY: writes one byte at most; the descriptor is open while borrowed.
-    let result = check(unsafe { libc::recv(socket.as_raw_fd(), (&raw mut byte).cast(), 1, flags) });
-    matches!(result, Ok(0))
+    let mut recv = |flags| {
+        // SAFETY: writes one byte at most; the descriptor is open while borrowed.
+        check(unsafe { libc::recv(socket.as_raw_fd(), (&raw mut byte).cast(), 1, flags | libc::MSG_DONTWAIT) })
+    };
+    // Behind an end nothing comes, so the second takes no byte but the urgent one: a socket that is closed with that unread
+    // resets its connection.
+    matches!(recv(libc::MSG_PEEK), Ok(0)) && matches!(recv(0), Ok(0))
 }
 
 /// `splice(2)` of a file at an offset into a pipe that has room; waits for the disk.
@@ -78,6 +81,17 @@ pub fn check_target(file: BorrowedFd<'_>, offset: Option<u64>) -> io::Result<()>
         _ => return super::seek(file, None).map(drop),
     };
     Err(io::Error::from_raw_os_error(errno))
+}
+
+/// What the kernel would say of a splice or tee between these pipes, were there something to move: that they are the same.
+pub fn check_ends(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<()> {
+    let inode = |fd: BorrowedFd<'_>| {
+        // SAFETY: plain data that the call fills.
+        let mut status: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: writes one structure; the descriptor is open while borrowed.
+        check(unsafe { libc::fstat(fd.as_raw_fd(), &raw mut status) } as isize).map(|_| (status.st_dev, status.st_ino))
+    };
+    if inode(from)? == inode(to)? { Err(io::Error::from_raw_os_error(libc::EINVAL)) } else { Ok(()) }
 }
 
 /// `vmsplice(2)` into a pipe that does not wait for room.
