@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use runtime_core::ends::{End, Sink, Source, What};
 use runtime_core::sys::pipes;
+use runtime_core::task::yield_now;
 use runtime_core::time::sleep;
 
 use crate::splice::{COPY_BYTES, Pair};
@@ -278,9 +279,9 @@ impl Relay {
     async fn pass_on<R: Source, W: Sink>(&self, from: R, to: W, moved: &Cell<u64>) -> io::Result<()> {
         let mut pair = Pair::acquire(from.source(), to.sink()).await?;
         self.stream(&mut pair, moved).await?;
-        if from.source().was_reset() {
-            return Err(io::ErrorKind::ConnectionReset.into());
-        }
+        // The kernel tells a reset once, perhaps to a write of the other direction, and says then that the stream has ended:
+        // passed on as that, what was cut off would look whole. So the other direction has its say before.
+        yield_now().await;
         if to.sink().what == What::Socket {
             match to.sink().duplex.shutdown(Shutdown::Write) {
                 // It is gone already, and everything was taken from it.

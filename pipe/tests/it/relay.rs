@@ -351,3 +351,33 @@ fn an_end_that_was_made_elsewhere_is_no_reset() {
         }
     }
 }
+
+#[test]
+fn a_client_that_has_ended_and_is_gone_is_passed_on_whole() {
+    for is_relay in [true, false] {
+        run(async {
+            const LEN: usize = 60_000;
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            socket2::SockRef::from(&listener).set_recv_buffer_size(4096).unwrap();
+            let b = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            socket2::SockRef::from(&b).set_send_buffer_size(4096).unwrap();
+            let (mut server, (a, mut client)) = (listener.accept().unwrap().0, connected().await);
+            // Closed with nothing unread; what comes for it is answered by a reset, behind the end.
+            std::thread::spawn(move || client.write_all(&vec![7; LEN]).unwrap()).join().unwrap();
+            let served = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(50));
+                server.write_all(b"!").unwrap();
+                std::thread::sleep(Duration::from_millis(50));
+                let mut all = Vec::new();
+                server.read_to_end(&mut all).unwrap();
+                all.len()
+            });
+            let there = match is_relay {
+                true => relay(&a, &b).await.unwrap().there,
+                false => runtime::io::copy_bidirectional(&a, &b).await.unwrap().0,
+            };
+            assert_eq!(there, LEN as u64);
+            assert_eq!(served.join().unwrap(), LEN, "relay: {is_relay}");
+        });
+    }
+}

@@ -28,14 +28,6 @@ pub struct End<'a> {
     pub what: What,
 }
 
-impl End<'_> {
-    /// Whether this is a connection that was reset, to be asked where it seems to have ended. The kernel tells a reset once,
-    /// perhaps to a write, and says then that the stream has ended: passed on as that, what was cut off would look whole.
-    pub fn was_reset(&self) -> bool {
-        self.what == What::Socket && self.duplex.was_reset()
-    }
-}
-
 /// What reading from a source amounts to.
 ///
 /// There is no specialisation, so a function that takes any reader cannot know by its type that the program need not
