@@ -412,10 +412,8 @@ impl Accept<'_> {
 
     fn wait(&mut self, task: &mut Task<'_>) -> Poll<io::Result<TcpStream>> {
         if let Some(until) = self.shared.arm() {
-            let pause = self.pause.get_or_insert_with(|| sleep_until(until));
-            if pause.deadline() != until {
-                Pin::new(&mut *pause).reset(until);
-            }
+            // Anew each time: the one before may be of a runtime that has ended.
+            let pause = self.pause.insert(sleep_until(until));
             if Pin::new(pause).poll(task).is_ready() {
                 self.pause = None;
                 task.waker().wake_by_ref();

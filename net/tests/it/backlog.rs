@@ -312,9 +312,18 @@ fn a_stream_of_connections_that_was_left_in_a_pause_goes_on_in_another_runtime()
             assert!(timeout(ms(5), incoming.next()).await.is_err());
             true
         });
+        // One that waits is carried along.
+        let mut waits = Box::pin(listener.accept());
+        first.block_on(async {
+            assert!(poll_once(waits.as_mut()).await.is_pending());
+        });
         shell.limit_fds(20000);
         drop(first);
         if is_limited {
+            let other = client(listener.local_addr().unwrap());
+            let accepted = second.block_on(async { within(secs(5), "a client", waits).await });
+            assert_eq!(accepted.unwrap().1, peer.local_addr().unwrap());
+            let peer = other;
             let next = second.block_on(async { within(secs(5), "the client", incoming.next()).await });
             assert_eq!(next.unwrap().unwrap().peer_addr().unwrap(), peer.local_addr().unwrap());
         }

@@ -43,9 +43,11 @@ struct Queue {
 }
 
 static POOL: Pool = Pool::new("rt-blocking", MAX_THREADS);
-/// Closes that may block for as long as a socket lingers have threads of their own: peers that do not read must not be
-/// able to keep look-ups and jobs waiting.
+/// Closes of files that may ask somebody.
 static CLOSERS: Pool = Pool::new("rt-closing", 8);
+/// Closes that may block for as long as a socket lingers have threads of their own: peers that do not read must not be
+/// able to keep look-ups, jobs and files waiting.
+static LINGERERS: Pool = Pool::new("rt-lingering", 8);
 
 impl Pool {
     /// The kernel keeps 15 bytes of a name.
@@ -144,15 +146,24 @@ pub(crate) fn run(job: Job) {
 
 /// Queues a close that may take long; without any thread it runs here.
 pub(crate) fn close(job: impl FnOnce() + Send + 'static) {
-    for job in CLOSERS.run(Box::new(job)) {
+    close_by(&CLOSERS, Box::new(job));
+}
+
+/// Queues the close of a socket that lingers; without any thread it runs here.
+pub(crate) fn linger(job: impl FnOnce() + Send + 'static) {
+    close_by(&LINGERERS, Box::new(job));
+}
+
+fn close_by(pool: &'static Pool, job: Job) {
+    for job in pool.run(job) {
         job();
     }
 }
 
-/// Whether a close that takes long would begin at once.
-pub(crate) fn has_closer() -> bool {
-    let queue = CLOSERS.lock();
-    queue.idle > queue.jobs.len() || queue.threads < CLOSERS.max_threads()
+/// Whether the close of a socket that lingers would begin at once.
+pub(crate) fn has_lingerer() -> bool {
+    let queue = LINGERERS.lock();
+    queue.idle > queue.jobs.len() || queue.threads < LINGERERS.max_threads()
 }
 
 impl Pool {
