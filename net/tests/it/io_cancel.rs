@@ -71,7 +71,7 @@ fn lines_of_a_slow_peer_survive_a_time_limit_at_every_wait() {
             assert_eq!(lines.next_line().await.unwrap(), None);
             drop(peer.join().unwrap());
         }
-        assert!(dropped > 100, "only {dropped} waits were dropped");
+        assert!(dropped > 20, "only {dropped} waits were dropped");
     });
 }
 
@@ -156,7 +156,7 @@ fn searches_fills_and_exact_reads_mix_under_time_limits() {
             assert_eq!(reader.read(Vec::with_capacity(1)).await.0.unwrap(), 0);
             drop(writer.join().unwrap());
         }
-        assert!(dropped > 100, "only {dropped} futures were dropped");
+        assert!(dropped > 20, "only {dropped} futures were dropped");
     });
 }
 
