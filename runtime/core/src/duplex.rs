@@ -329,7 +329,7 @@ impl Drop for Duplex {
             // close(2) of a socket that lingers waits for the peer, whatever O_NONBLOCK says. Peers that do not read hold up no
             // more closes than there are threads: others go on without the wait, after which the kernel does the same.
             if !crate::sys::same_process() || crate::pool::has_lingerer() {
-                crate::pool::linger(move || drop(fd));
+                crate::pool::linger(fd);
             } else {
                 crate::sys::stop_lingering(fd.as_fd());
             }

@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::mem;
+use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -149,9 +150,18 @@ pub(crate) fn close(job: impl FnOnce() + Send + 'static) {
     close_by(&CLOSERS, Box::new(job));
 }
 
-/// Queues the close of a socket that lingers; without any thread it runs here.
-pub(crate) fn linger(job: impl FnOnce() + Send + 'static) {
-    close_by(&LINGERERS, Box::new(job));
+/// Queues the close of a socket that lingers. Here, for want of any thread, it does not wait.
+pub(crate) fn linger(socket: OwnedFd) {
+    let here = thread::current().id();
+    close_by(
+        &LINGERERS,
+        Box::new(move || {
+            if thread::current().id() == here {
+                sys::stop_lingering(socket.as_fd());
+            }
+            drop(socket);
+        }),
+    );
 }
 
 fn close_by(pool: &'static Pool, job: Job) {
