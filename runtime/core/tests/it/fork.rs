@@ -524,7 +524,7 @@ fn a_waker_used_in_a_child_does_not_kick_the_parent() {
 
 #[test]
 fn children_forked_while_other_threads_use_runtimes_do_not_hang_in_drops() {
-    in_child("fork::children_forked_while_other_threads_use_runtimes_do_not_hang_in_drops", LIMIT, || {
+    in_child("fork::children_forked_while_other_threads_use_runtimes_do_not_hang_in_drops", 3 * LIMIT, || {
         let stop = std::sync::Arc::new(AtomicBool::new(false));
         let others: Vec<_> = (0..3)
             .map(|_| {
