@@ -451,10 +451,12 @@ impl Drop for Accept<'_> {
 impl Accept<'_> {
     fn leave(&mut self) {
         let Some(ticket) = self.ticket.take() else { return };
+        // Dropped at the end, with nothing borrowed: its waker is foreign code.
+        let pause = self.pause.take();
         let mut queue = self.shared.queue.borrow_mut();
         let (left, unused): (Left, Option<Waker>) = queue.waiters.leave(ticket);
         // Who waits out a pause leaves that to the next one too.
-        let pass_on = left == Left::PassOn || self.pause.take().is_some();
+        let pass_on = left == Left::PassOn || pause.is_some();
         let next = if pass_on { queue.waiters.notify_one() } else { None };
         drop(queue);
         drop(unused);
